@@ -1,0 +1,1 @@
+"""Proved optimization over ensembles of ReLU networks."""

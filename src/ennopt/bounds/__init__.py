@@ -1,0 +1,1 @@
+"""How far a neuron, or the objective, can go on a box."""

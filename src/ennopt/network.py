@@ -1,0 +1,482 @@
+"""ReLU networks and ensembles of them as plain float64 arrays.
+
+Everything foreign is converted once, at the edge, into these two types; nothing
+downstream knows about frameworks, scalers or units.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+class ModelConfigurationError(ValueError):
+    """The model was recognised, but its configuration cannot be optimized over."""
+
+
+def frozen(values: npt.ArrayLike) -> Array:
+    """Our own read-only float64 copy of `values`."""
+    try:
+        array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Expected an array of numbers, got {values!r:.80}. "
+            "Pass floats or an array of floats."
+        ) from error
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """Feed-forward network: affine layers with ReLU between, the last layer affine.
+
+    Parameters
+    ----------
+    weights
+        One matrix per affine layer, each of shape (num_outputs, num_inputs) of that
+        layer. One matrix alone is a linear model (no hidden layer).
+    biases
+        One vector per affine layer, of shape (num_outputs,) of that layer.
+
+    Examples
+    --------
+    >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> net([[-2.0], [3.0]]).ravel().tolist()  # the absolute value
+    [2.0, 3.0]
+    >>> net
+    Network(1 -> 2 -> 1)
+    """
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+
+    def __post_init__(self) -> None:
+        weights = tuple(frozen(w) for w in self.weights)
+        biases = tuple(frozen(b) for b in self.biases)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "biases", biases)
+        if not weights or len(weights) != len(biases):
+            raise ModelConfigurationError(
+                "Expected one bias vector for each of at least one weight matrix, got "
+                f"{len(weights)} matrices and {len(biases)} vectors."
+            )
+        for k, (w, b) in enumerate(zip(weights, biases, strict=True)):
+            if w.ndim != 2 or min(w.shape) < 1:
+                raise ModelConfigurationError(
+                    f"Expected a non-empty matrix of weights, got shape {w.shape} "
+                    f"at layer {k}."
+                )
+            if b.shape != (w.shape[0],):
+                raise ModelConfigurationError(
+                    f"Expected a bias of shape ({w.shape[0]},), got {b.shape} "
+                    f"at layer {k}."
+                )
+            if k and w.shape[1] != weights[k - 1].shape[0]:
+                raise ModelConfigurationError(
+                    f"Expected {weights[k - 1].shape[0]} columns to follow layer "
+                    f"{k - 1}, got {w.shape[1]} at layer {k}."
+                )
+            if not (np.isfinite(w).all() and np.isfinite(b).all()):
+                raise ModelConfigurationError(
+                    f"Expected finite weights, got NaN or infinity at layer {k}. "
+                    "Train the network again; such a network predicts nothing."
+                )
+
+    @property
+    def num_inputs(self) -> int:
+        """Number of inputs."""
+        return int(self.weights[0].shape[1])
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.weights[-1].shape[0])
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        """Number of neurons of each hidden layer, inputs to outputs."""
+        return tuple(int(w.shape[0]) for w in self.weights[:-1])
+
+    @property
+    def num_neurons(self) -> int:
+        """Number of hidden neurons."""
+        return sum(self.hidden_widths)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of weights and biases."""
+        return sum(w.size + b.size for w, b in self.layers())
+
+    def layers(self) -> Iterable[tuple[Array, Array]]:
+        """Pairs (weights, bias), inputs to outputs."""
+        return zip(self.weights, self.biases, strict=True)
+
+    def preactivations(self, x: npt.ArrayLike) -> list[Array]:
+        """Values before ReLU of every affine layer, the output layer last.
+
+        Parameters
+        ----------
+        x
+            One point (num_inputs,) or many (num_points, num_inputs).
+
+        Returns
+        -------
+        list
+            One array per affine layer, (..., width of that layer).
+        """
+        y = np.asarray(x, dtype=np.float64)
+        if y.ndim == 0 or y.shape[-1] != self.num_inputs:
+            raise ValueError(
+                f"Expected {self.num_inputs} inputs in the last axis of x, "
+                f"got shape {y.shape}."
+            )
+        values: list[Array] = []
+        for w, b in self.layers():
+            h = y @ w.T + b
+            values.append(h)
+            y = np.maximum(h, 0.0)
+        return values
+
+    def __call__(self, x: npt.ArrayLike) -> Array:
+        """Predictions of shape (..., num_outputs)."""
+        return self.preactivations(x)[-1]
+
+    def gradient(self, x: npt.ArrayLike) -> Array:
+        """Jacobian (..., num_outputs, num_inputs); at a kink, that of the off side."""
+        hidden = self.preactivations(x)[:-1]
+        lead = np.asarray(x).shape[:-1]
+        jacobian = np.broadcast_to(self.weights[-1], (*lead, *self.weights[-1].shape))
+        for h, w in zip(reversed(hidden), reversed(self.weights[:-1]), strict=True):
+            jacobian = (jacobian * (h > 0)[..., None, :]) @ w
+        return np.array(jacobian)
+
+    def fold_input(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Network:
+        """The network that takes `u` where this one takes ``scale * u + shift``."""
+        scale, shift = np.asarray(scale, float), np.asarray(shift, float)
+        first, bias = self.weights[0], self.biases[0]
+        moved = bias + first @ np.broadcast_to(shift, (self.num_inputs,))
+        return Network((first * scale, *self.weights[1:]), (moved, *self.biases[1:]))
+
+    def fold_output(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Network:
+        """The network whose predictions are ``scale * prediction + shift``."""
+        scale = np.broadcast_to(np.asarray(scale, float), (self.num_outputs,))
+        last, bias = self.weights[-1], self.biases[-1]
+        return Network(
+            (*self.weights[:-1], last * scale[:, None]),
+            (*self.biases[:-1], bias * scale + np.asarray(shift, float)),
+        )
+
+    def combine_outputs(self, coefficients: npt.ArrayLike) -> Network:
+        """Replace the outputs by ``coefficients @ outputs``.
+
+        Parameters
+        ----------
+        coefficients
+            (num_new_outputs, num_outputs)
+        """
+        matrix = np.atleast_2d(np.asarray(coefficients, float))
+        return Network(
+            (*self.weights[:-1], matrix @ self.weights[-1]),
+            (*self.biases[:-1], matrix @ self.biases[-1]),
+        )
+
+    def spread_inputs(self, positions: Sequence[int], num_inputs: int) -> Network:
+        """The same network on a longer input of which it reads `positions`.
+
+        A position may repeat; what is read twice counts twice.
+        """
+        wide = np.zeros((self.weights[0].shape[0], num_inputs))
+        for column, position in enumerate(positions):
+            wide[:, position] += self.weights[0][:, column]
+        return Network((wide, *self.weights[1:]), self.biases)
+
+    def __repr__(self) -> str:
+        widths = (self.num_inputs, *self.hidden_widths, self.num_outputs)
+        return f"Network({' -> '.join(map(str, widths))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ensemble:
+    """Weighted sum of networks: ``sum_i weights[i] * members[i](x)``.
+
+    Parameters
+    ----------
+    members
+        Networks with the same inputs and outputs; depths and widths may differ.
+    weights
+        Factor of each member, (num_members,). Used as they are, not normalised;
+        ``None`` is the mean, ``1 / num_members`` each.
+    input_names
+        Name of each input, ``None`` for ``x0, x1, ...``.
+    lower, upper
+        Box the model was made for, (num_inputs,), if known: the default domain.
+    source
+        What it was converted from.
+    deviation
+        Largest distance from the original model's own predictions on random
+        points, if there was an original to compare with.
+
+    Examples
+    --------
+    >>> slope = Network([[[2.0]]], [[1.0]])
+    >>> Ensemble([slope, slope])([3.0]).tolist()
+    [7.0]
+    """
+
+    members: tuple[Network, ...]
+    weights: Array = None  # type: ignore[assignment]
+    input_names: tuple[str, ...] = None  # type: ignore[assignment]
+    lower: Array | None = None
+    upper: Array | None = None
+    source: str = ""
+    deviation: float | None = None
+
+    def __post_init__(self) -> None:
+        members = tuple(self.members)
+        object.__setattr__(self, "members", members)
+        if not members:
+            raise ModelConfigurationError(
+                "Expected at least one member, got none. An ensemble needs a network."
+            )
+        for i, member in enumerate(members):
+            if not isinstance(member, Network):
+                raise TypeError(
+                    f"Expected a Network, got {type(member).__name__} at member {i}. "
+                    "Use ennopt.load to convert a model."
+                )
+            for what in ("num_inputs", "num_outputs"):
+                if getattr(member, what) != getattr(members[0], what):
+                    raise ModelConfigurationError(
+                        f"Expected {what} {getattr(members[0], what)} as in member 0, "
+                        f"got {getattr(member, what)} at member {i}."
+                    )
+        e, d = len(members), members[0].num_inputs
+        weights = frozen(np.full(e, 1.0 / e) if self.weights is None else self.weights)
+        if weights.shape != (e,) or not np.isfinite(weights).all():
+            raise ModelConfigurationError(
+                f"Expected {e} finite member weights, got {weights!r:.80}."
+            )
+        object.__setattr__(self, "weights", weights)
+        names = self.input_names
+        names = tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
+        names = tuple(str(name) for name in names)
+        if len(names) != d or len(set(names)) != d:
+            raise ModelConfigurationError(
+                f"Expected {d} different input names, got {list(names)!r:.200}."
+            )
+        object.__setattr__(self, "input_names", names)
+        if (self.lower is None) != (self.upper is None):
+            raise ModelConfigurationError(
+                "Expected both lower and upper or neither, got one of them."
+            )
+        for name in ("lower", "upper"):
+            if getattr(self, name) is not None:
+                side = frozen(getattr(self, name))
+                if side.shape != (d,):
+                    raise ModelConfigurationError(
+                        f"Expected {name} of shape ({d},), got {side.shape}."
+                    )
+                object.__setattr__(self, name, side)
+
+    @property
+    def num_members(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def num_inputs(self) -> int:
+        """Number of inputs."""
+        return self.members[0].num_inputs
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs."""
+        return self.members[0].num_outputs
+
+    @property
+    def num_neurons(self) -> int:
+        """Number of hidden neurons of all members."""
+        return sum(member.num_neurons for member in self.members)
+
+    def member_values(self, x: npt.ArrayLike) -> Array:
+        """Predictions of each member alone, (num_members, ..., num_outputs)."""
+        return np.stack([member(x) for member in self.members])
+
+    def __call__(self, x: npt.ArrayLike) -> Array:
+        """Predictions of shape (..., num_outputs)."""
+        return np.tensordot(self.weights, self.member_values(x), axes=1)
+
+    def gradient(self, x: npt.ArrayLike) -> Array:
+        """Jacobian (..., num_outputs, num_inputs); at a kink, that of the off side."""
+        return np.tensordot(
+            self.weights, np.stack([m.gradient(x) for m in self.members]), axes=1
+        )
+
+    def with_members(self, members: Iterable[Network]) -> Ensemble:
+        """The same ensemble with other members."""
+        return replace(self, members=tuple(members))
+
+    def fold_input(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Ensemble:
+        """The ensemble that takes `u` where this one takes ``scale * u + shift``.
+
+        The recorded box is dropped: it was in the other units.
+        """
+        folded = [m.fold_input(scale, shift) for m in self.members]
+        return replace(self, members=tuple(folded), lower=None, upper=None)
+
+    def fold_output(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Ensemble:
+        """The ensemble whose predictions are ``scale * prediction + shift``.
+
+        Each member is moved alike, so that it stays a prediction in the new units.
+        """
+        total = float(self.weights.sum())
+        shift = np.broadcast_to(np.asarray(shift, float), (self.num_outputs,))
+        if abs(total) > 1e-9:
+            return self.with_members(
+                m.fold_output(scale, shift / total) for m in self.members
+            )
+        scaled = [m.fold_output(scale, 0.0) for m in self.members]
+        heavy = int(np.argmax(np.abs(self.weights)))
+        if self.weights[heavy] == 0.0:
+            if shift.any():
+                raise ModelConfigurationError(
+                    "Expected a member of nonzero weight to carry a constant, got "
+                    "member weights that are all zero."
+                )
+            return self.with_members(scaled)
+        scaled[heavy] = scaled[heavy].fold_output(1.0, shift / self.weights[heavy])
+        return self.with_members(scaled)
+
+    def combine_outputs(self, coefficients: npt.ArrayLike) -> Ensemble:
+        """Replace the outputs by ``coefficients @ outputs``."""
+        return self.with_members(m.combine_outputs(coefficients) for m in self.members)
+
+    def negated(self) -> Ensemble:
+        """The ensemble that predicts the opposite."""
+        return self.with_members(m.fold_output(-1.0, 0.0) for m in self.members)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ensemble to an ``.npz`` file that `ennopt.load` reads back exactly.
+
+        Arrays ``net{i}.W{k}`` (outputs, inputs), ``net{i}.b{k}``, ``member_weights``,
+        ``input_names`` and, if known, ``lower`` and ``upper``.
+        """
+        arrays: dict[str, Any] = {
+            "member_weights": self.weights,
+            "input_names": np.array(self.input_names, dtype=np.str_),
+        }
+        if self.lower is not None:
+            arrays |= {"lower": self.lower, "upper": self.upper}
+        for i, member in enumerate(self.members):
+            for k, (w, b) in enumerate(member.layers()):
+                arrays |= {f"net{i}.W{k}": w, f"net{i}.b{k}": b}
+        with Path(path).open("wb") as stream:  # np.savez would append a suffix
+            np.savez(stream, **arrays)
+
+    def __repr__(self) -> str:
+        shapes: dict[str, int] = {}
+        for member in self.members:
+            shapes[repr(member)] = shapes.get(repr(member), 0) + 1
+        text = ", ".join(f"{n} x {shape}" for shape, n in shapes.items())
+        if np.ptp(self.weights) > 0 or not math.isclose(self.weights.sum(), 1.0):
+            text += f", weights={np.array2string(self.weights, precision=4)}"
+        if self.source:
+            text += f", from {self.source}"
+        if self.deviation is not None:
+            text += f", deviation {self.deviation:.1e}"
+        return f"Ensemble({text})"
+
+
+def read_npz(path: str | Path) -> Ensemble:
+    """Read an ensemble from an ``.npz`` file. Never unpickles.
+
+    Raises
+    ------
+    ModelConfigurationError
+        When the file is damaged or is not an ensemble.
+    """
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            if not isinstance(data, np.lib.npyio.NpzFile):
+                raise ModelConfigurationError(
+                    f"Expected an .npz archive, got a single array in {path}."
+                )
+            arrays = {name: data[name] for name in data.files}
+    except ModelConfigurationError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zipfile.error) as error:
+        if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+            raise
+        raise ModelConfigurationError(
+            f"Expected an .npz archive of plain arrays, got a file that cannot be "
+            f"read as one ({error}): {path}."
+        ) from error
+    return _ensemble_of(arrays, path)
+
+
+def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:
+    members: list[Network] = []
+    used = {"lower", "upper", "member_weights", "input_names"}
+    while f"net{len(members)}.W0" in arrays:
+        i = len(members)
+        ws: list[Array] = []
+        bs: list[Array] = []
+        while (name := f"net{i}.W{len(ws)}") in arrays:
+            bias = f"net{i}.b{len(ws)}"
+            if bias not in arrays:
+                raise ModelConfigurationError(
+                    f"Expected an array {bias} beside {name}, got none in {path}."
+                )
+            used |= {name, bias}
+            ws.append(_numbers(arrays[name], name, path))
+            bs.append(_numbers(arrays[bias], bias, path))
+        try:
+            members.append(Network(tuple(ws), tuple(bs)))
+        except ModelConfigurationError as error:
+            raise ModelConfigurationError(f"{error} In net{i} of {path}.") from error
+    if unknown := sorted(set(arrays) - used):
+        raise ModelConfigurationError(
+            "Expected arrays net{i}.W{k} and net{i}.b{k} numbered from 0 without "
+            f"holes, lower, upper, member_weights and input_names, got {unknown[0]!r} "
+            f"in {path}."
+        )
+    if not members:
+        raise ModelConfigurationError(
+            f"Expected at least one member (net0.W0, net0.b0), got none in {path}."
+        )
+    optional: dict[str, Any] = {
+        name: _numbers(arrays[key], key, path)
+        for name, key in (
+            ("lower", "lower"), ("upper", "upper"), ("weights", "member_weights")
+        )
+        if key in arrays
+    }  # fmt: skip
+    names = arrays.get("input_names")
+    try:
+        return Ensemble(
+            tuple(members),
+            input_names=None if names is None else tuple(map(str, np.ravel(names))),  # type: ignore[arg-type]
+            source=path.name,
+            **optional,
+        )
+    except ModelConfigurationError as error:
+        raise ModelConfigurationError(f"{error} In {path}.") from error
+
+
+def _numbers(array: Any, name: str, path: Path) -> Array:
+    if array.dtype.kind not in "fiu":
+        raise ModelConfigurationError(
+            f"Expected real numbers, got {array.dtype} in array {name} of {path}."
+        )
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,131 @@
+"""What is optimized: an ensemble, a feasible set and a sense.
+
+Methods only see canonical problems: one output, maximized. `Problem.maximized` is
+the one place where minimization and the choice of an output are resolved.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ennopt.domain import Domain
+from ennopt.network import Array, Ensemble
+
+Sense: TypeAlias = Literal["max", "min"]
+Output: TypeAlias = int | npt.ArrayLike | None
+
+ZERO_SHARE = 0.01
+"""Near value zero a relative gap means nothing: there, `gap * ZERO_SHARE` absolute."""
+
+GAP_FLOOR = 1e-10
+"""Smallest |value| that a relative gap is divided by."""
+
+
+def relative_gap(value: float, bound: float) -> float:
+    """``|bound - value| / max(|value|, 1e-10)``; infinite while one is unknown."""
+    if not (np.isfinite(value) and np.isfinite(bound)):
+        return float("inf")
+    return abs(bound - value) / max(abs(value), GAP_FLOOR)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Maximize or minimize the prediction of `ensemble` over `domain`.
+
+    Parameters
+    ----------
+    ensemble
+        What predicts.
+    domain
+        Where the inputs may lie.
+    sense
+        ``"max"`` or ``"min"``.
+    output
+        Which of several outputs: its index, or the coefficients of a linear
+        combination, (num_outputs,). ``None`` for a single output.
+    """
+
+    ensemble: Ensemble
+    domain: Domain
+    sense: Sense = "max"
+    output: Output = None
+
+    def __post_init__(self) -> None:
+        if self.sense not in ("max", "min"):
+            raise ValueError(f"Expected sense 'max' or 'min', got {self.sense!r}.")
+        if self.domain.num_inputs != self.ensemble.num_inputs:
+            raise ValueError(
+                f"Expected a domain of {self.ensemble.num_inputs} inputs, got "
+                f"{self.domain.num_inputs}."
+            )
+        object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
+
+    def maximized(self) -> Problem:
+        """The canonical problem: one output, sense ``"max"``, the same optimizers."""
+        ensemble = self.ensemble
+        if self.output is not None:
+            ensemble = ensemble.combine_outputs(self.output)
+        if self.sense == "min":
+            ensemble = ensemble.negated()
+        return Problem(ensemble, self.domain)
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether this is one output, maximized."""
+        return self.sense == "max" and self.ensemble.num_outputs == 1
+
+    def values(self, x: Array) -> Array:
+        """Objective of a canonical problem at many points, (num_points,)."""
+        return self.ensemble(np.atleast_2d(x))[:, 0]
+
+    def scale(self) -> float:
+        """Largest magnitude that a forward pass can meet on the domain.
+
+        The same sums on absolute values: rounding errors are in proportion to it.
+        """
+        reach = np.maximum(np.abs(self.domain.lower), np.abs(self.domain.upper))
+        total = 0.0
+        pairs = zip(self.ensemble.weights, self.ensemble.members, strict=True)
+        for weight, member in pairs:
+            y = reach
+            for w, b in member.layers():
+                y = np.abs(w) @ y + np.abs(b)
+            total += abs(float(weight)) * float(y.max())
+        return total
+
+    def tolerance(self, value: float, gap: float) -> float:
+        """How far above `value` a bound may stay when the gap counts as closed."""
+        return gap * max(abs(value), ZERO_SHARE * min(1.0, self.scale()))
+
+
+def _coefficients(output: Output, ensemble: Ensemble) -> Array | None:
+    count = ensemble.num_outputs
+    if output is None:
+        if count > 1:
+            raise ValueError(
+                f"Expected the output to optimize, got none for a model of {count} "
+                "outputs. Pass output=0 or coefficients, one for each output."
+            )
+        return None
+    if np.ndim(output) == 0:
+        try:
+            index = operator.index(output)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ValueError(
+                f"Expected output as an index or as coefficients, got {output!r}."
+            ) from error
+        if not 0 <= index < count:
+            raise ValueError(f"Expected an output in 0..{count - 1}, got {index}.")
+        unit: Array = np.eye(count)[index]
+        return unit
+    vector = np.asarray(output, dtype=np.float64)
+    if vector.shape != (count,) or not np.isfinite(vector).all():
+        raise ValueError(
+            f"Expected {count} finite output coefficients, got {output!r:.80}."
+        )
+    return vector

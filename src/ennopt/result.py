@@ -1,0 +1,270 @@
+"""What a method returns: a value found, a bound proved, and how it went."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ennopt.network import Array, frozen
+from ennopt.problem import Sense, relative_gap
+
+
+class Status(enum.Enum):
+    """How a run ended."""
+
+    OPTIMAL = "optimal"
+    TIME_LIMIT = "time_limit"
+    NODE_LIMIT = "node_limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"
+
+
+class NoSolutionError(RuntimeError):
+    """A point was asked of a result that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop.
+
+    Parameters
+    ----------
+    seconds
+        Wall-clock limit of the whole run.
+    nodes
+        Limit on search nodes, for runs that repeat exactly.
+    gap
+        Relative gap at which a value counts as optimal.
+    memory
+        Bytes that a search may use for its open nodes.
+    """
+
+    seconds: float = math.inf
+    nodes: float = math.inf
+    gap: float = 1e-4
+    memory: float = 2.0 * 2**30
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "nodes", "memory"):
+            if not getattr(self, name) > 0:
+                raise ValueError(
+                    f"Expected a positive limit, got {getattr(self, name)} at {name}."
+                )
+        if not 0 <= self.gap < math.inf:
+            raise ValueError(f"Expected gap >= 0, got {self.gap}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A moment of a run, as handed to a callback."""
+
+    seconds: float
+    value: float
+    bound: float
+    nodes: int
+    phase: str = ""
+
+    @property
+    def gap(self) -> float:
+        """Relative gap."""
+        return relative_gap(self.value, self.bound)
+
+
+class Event(NamedTuple):
+    """A line of a history: when the value or the bound changed."""
+
+    seconds: float
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Result:
+    """The answer of a method.
+
+    Parameters
+    ----------
+    status
+        How the run ended.
+    sense
+        ``"max"`` or ``"min"``.
+    x
+        Best point found in original units, (num_inputs,), or ``None``.
+    names
+        Name of each input.
+    value
+        Prediction of the ensemble at `x`, from the forward pass.
+    bound
+        No feasible point predicts better: proved. Infinite if nothing was.
+    member_values
+        Prediction of each member at `x`, (num_members,).
+    nodes
+        Search nodes.
+    seconds
+        Wall-clock time by phase, ``total`` among them.
+    history
+        The value and the bound over time.
+    method
+        ``repr`` of the method.
+    versions
+        Of ennopt, Python, NumPy and the solvers used.
+    details
+        Counts that only this method has.
+    notes
+        Sentences a reader should know, such as a capability that was missing.
+    """
+
+    status: Status
+    sense: Sense
+    x: Array | None
+    names: tuple[str, ...]
+    value: float
+    bound: float
+    member_values: Array
+    nodes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    history: tuple[Event, ...] = ()
+    method: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.x is not None:
+            object.__setattr__(self, "x", frozen(self.x))
+        object.__setattr__(self, "member_values", frozen(self.member_values))
+
+    @property
+    def gap(self) -> float:
+        """``|bound - value| / max(|value|, 1e-10)``."""
+        return relative_gap(self.value, self.bound)
+
+    @property
+    def proved(self) -> bool:
+        """Whether the value is proved optimal within the gap asked for."""
+        return self.status is Status.OPTIMAL
+
+    @property
+    def member_std(self) -> float:
+        """Standard deviation of the members' predictions: do they agree?"""
+        return float(np.std(self.member_values)) if self.member_values.size else 0.0
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        """The best point by input name, in original units."""
+        if self.x is None:
+            raise NoSolutionError(
+                f"Expected a point, got none: the run ended with status "
+                f"{self.status.value}. Raise the time limit."
+            )
+        return dict(zip(self.names, self.x.tolist(), strict=True))
+
+    def negated(self) -> Result:
+        """The result of the opposite problem: the way out of a minimization."""
+        return replace(
+            self,
+            sense="min" if self.sense == "max" else "max",
+            value=-self.value,
+            bound=-self.bound,
+            member_values=-self.member_values,
+            history=tuple(Event(e.seconds, -e.value, -e.bound) for e in self.history),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `to_json` writes it; unknown numbers are ``None``."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain |= {
+            "status": self.status.value,
+            "x": None if self.x is None else self.x.tolist(),
+            "x_by_name": None if self.x is None else self.by_name,
+            "names": list(self.names),
+            "gap": self.gap,
+            "member_values": self.member_values.tolist(),
+            "member_std": self.member_std,
+            "history": [list(event) for event in self.history],
+            "notes": list(self.notes),
+        }
+        return {key: _finite(entry) for key, entry in plain.items()}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """One JSON object; numbers survive the round trip exactly."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """Read back what `to_json` wrote."""
+        data = json.loads(text)
+        worst = -math.inf if data["sense"] == "max" else math.inf
+        for derived in ("gap", "member_std", "x_by_name"):
+            data.pop(derived, None)
+
+        def known(entry: float | None, unknown: float) -> float:
+            return unknown if entry is None else entry
+
+        data |= {
+            "status": Status(data["status"]),
+            "names": tuple(data["names"]),
+            "value": known(data["value"], worst),
+            "bound": known(data["bound"], -worst),
+            "history": tuple(
+                Event(t, known(value, worst), known(bound, -worst))
+                for t, value, bound in data["history"]
+            ),
+            "notes": tuple(data["notes"]),
+        }
+        return cls(**data)
+
+    def summary(self) -> str:
+        """A few lines for a person."""
+        words = {"max": ("Maximum", "<="), "min": ("Minimum", ">=")}
+        noun, sign = words[self.sense]
+        total = self.seconds.get("total", 0.0)
+        if self.x is None:
+            head = f"{noun}: no point found"
+        else:
+            head = f"{noun} {self.value:.8g}"
+        if self.status is Status.OPTIMAL:
+            head += ", proved"
+        lines = [
+            f"{head} ({self.status.value} in {total:.2f} s, {self.nodes} nodes)",
+            f"  every feasible point {sign} {self.bound:.8g} (gap {self.gap:.2%})"
+            if math.isfinite(self.bound)
+            else "  no bound proved",
+        ]
+        if self.x is not None:
+            width = max(len(name) for name in self.names)
+            lines += [
+                f"  {name:<{width}} = {x:.8g}" for name, x in self.by_name.items()
+            ]
+            low, high = self.member_values.min(), self.member_values.max()
+            lines.append(
+                f"  members predict {low:.6g} to {high:.6g} "
+                f"(standard deviation {self.member_std:.3g})"
+            )
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(status={self.status.value}, value={self.value:.8g}, "
+            f"bound={self.bound:.8g}, gap={self.gap:.2e}, nodes={self.nodes}, "
+            f"seconds={self.seconds.get('total', 0.0):.2f})"
+        )
+
+
+def _finite(entry: Any) -> Any:
+    """JSON has no infinity: ``None`` stands for a number that is not known."""
+    if isinstance(entry, dict):
+        return {str(key): _finite(value) for key, value in entry.items()}
+    if isinstance(entry, list | tuple):
+        return [_finite(value) for value in entry]
+    if isinstance(entry, np.generic):
+        entry = entry.item()
+    if isinstance(entry, float) and not math.isfinite(entry):
+        return None
+    return entry

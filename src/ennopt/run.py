@@ -1,0 +1,262 @@
+"""What a method is handed (`Tools`) and the record it keeps while it works (`Run`).
+
+A `Run` is the one place that knows the clock, the best value, the proved bound, the
+history and the callback, so that every method reports alike and Ctrl-C is handled
+once.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+
+from ennopt.network import Array
+from ennopt.problem import Problem
+from ennopt.result import Event, Limits, Progress, Result, Status
+
+Callback: TypeAlias = Callable[[Progress], Any]
+
+REPORT_SECONDS = 0.2
+"""At least this long between two calls of the callback that bring no news."""
+
+SOUNDNESS_SLACK = 1e-6
+"""A proved bound this far (relative) below a found value is a contradiction."""
+
+
+class UnsoundBoundError(RuntimeError):
+    """A bound was claimed that a point beats: a defect, never a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a method needs from outside.
+
+    Parameters
+    ----------
+    limits
+        When to stop.
+    threads
+        Threads that the run may use.
+    seed
+        Of everything random: same seed, same answer.
+    executor
+        Anything with ``submit``; ``None`` runs serially.
+    callback
+        Called with a `Progress` now and then; a true answer stops the run.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    threads: int = 1
+    seed: int = 0
+    executor: Executor | None = None
+    callback: Callback | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"Expected threads >= 1, got {self.threads}.")
+
+    def start(self, problem: Problem, method: object) -> Run:
+        """Open the record of a run of `method`; use it in a ``with`` statement."""
+        return Run(problem, self, repr(method))
+
+
+class Run:
+    """The record of a run: clock, best value, proved bound, history.
+
+    Ctrl-C inside the ``with`` block ends the block, not the program::
+
+        with tools.start(problem, self) as run:
+            ...
+        return run.finish()
+    """
+
+    def __init__(self, problem: Problem, tools: Tools, method: str) -> None:
+        if not problem.is_canonical:
+            raise ValueError("Expected a canonical problem. Call problem.maximized().")
+        self.problem = problem
+        self.tools = tools
+        self.method = method
+        self.limits = tools.limits
+        self.x: Array | None = None
+        self.value = -np.inf
+        self.bound = np.inf
+        self.nodes = 0
+        self.history: list[Event] = []
+        self.phases: dict[str, float] = {}
+        self.details: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.libraries: list[str] = ["ennopt", "numpy"]
+        self._phase = ""
+        self._start = time.perf_counter()
+        self._reported = -np.inf
+        self._interrupted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._interrupted = True
+            return True
+        return False
+
+    # The clock.
+
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._start
+
+    def remaining(self) -> float:
+        """Seconds left, never negative, perhaps infinite."""
+        return max(0.0, self.limits.seconds - self.elapsed())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Book the time spent in the block under `name`."""
+        outer, self._phase, begin = self._phase, name, time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begin
+            self.phases[name] = self.phases.get(name, 0.0) + spent
+            self._phase = outer
+
+    # What was found and what was proved.
+
+    def offer(self, points: Array) -> bool:
+        """Evaluate feasible points and keep the best; true if the value rose.
+
+        Points are projected onto the domain first: a solver's tolerance must not
+        make an answer infeasible.
+        """
+        inside = self.problem.domain.project(np.atleast_2d(points))
+        values = self.problem.values(inside)
+        best = int(np.argmax(values))
+        if not values[best] > self.value:
+            return False
+        # One point alone may round differently from a batch: keep its own value.
+        value = float(self.problem.values(inside[best])[0])
+        if not value > self.value:
+            return False
+        self.x, self.value = inside[best].copy(), value
+        return True
+
+    def prove(self, bound: float) -> bool:
+        """Lower the proved bound; true if it fell. `nan` proves nothing."""
+        if not bound < self.bound:
+            return False
+        slack = SOUNDNESS_SLACK * max(1.0, abs(self.value), self.problem.scale())
+        if bound < self.value - slack:
+            raise UnsoundBoundError(
+                f"Expected a bound of at least the value {self.value!r} found, got "
+                f"{bound!r} from {self.method}. This is a defect of ennopt or of a "
+                "solver: please report it."
+            )
+        self.bound = max(bound, self.value)
+        return True
+
+    def count(self, nodes: int) -> None:
+        """Add search nodes."""
+        self.nodes += int(nodes)
+
+    def tick(self) -> None:
+        """Record what is new and let the callback see it."""
+        event = Event(self.elapsed(), self.value, max(self.bound, self.value))
+        news = not self.history or self.history[-1][1:] != event[1:]
+        if news:
+            self.history.append(event)
+        due = event.seconds - self._reported >= REPORT_SECONDS
+        if self.tools.callback is not None and (news or due):
+            self._reported = event.seconds
+            moment = Progress(*event, nodes=self.nodes, phase=self._phase)
+            if self.tools.callback(moment):
+                self._interrupted = True
+
+    def interrupt(self) -> None:
+        """Ask the run to end."""
+        self._interrupted = True
+
+    # The end.
+
+    def tolerance(self) -> float:
+        """How far above the value a bound may stay when the gap counts as closed."""
+        if self.x is None:
+            return 0.0
+        return self.problem.tolerance(self.value, self.limits.gap)
+
+    def closed(self) -> bool:
+        """Whether the value is proved optimal within the gap."""
+        return self.x is not None and self.bound - self.value <= self.tolerance()
+
+    def ended(self) -> Status | None:
+        """Why the run must stop now, or ``None``."""
+        if self.closed():
+            return Status.OPTIMAL
+        if self._interrupted:
+            return Status.INTERRUPTED
+        if self.elapsed() >= self.limits.seconds:
+            return Status.TIME_LIMIT
+        if self.nodes >= self.limits.nodes:
+            return Status.NODE_LIMIT
+        return None
+
+    def finish(self, status: Status | None = None) -> Result:
+        """Close the record.
+
+        `status` is the method's word for an ending that the record cannot see, such
+        as a solver that stopped at its own limit; a closed gap and an interruption
+        go first.
+        """
+        self.tick()
+        ended = self.ended()
+        if ended in (Status.OPTIMAL, Status.INTERRUPTED) or status is None:
+            status = ended
+        if status is None:
+            raise RuntimeError(
+                f"Expected a reason to stop, got none from {self.method} with value "
+                f"{self.value!r} and bound {self.bound!r}."
+            )
+        ensemble = self.problem.ensemble
+        members = np.empty(0)
+        if self.x is not None:
+            members = ensemble.member_values(self.x)[:, 0]
+        return Result(
+            status=status,
+            sense="max",
+            x=self.x,
+            names=self.problem.domain.names,
+            value=self.value,
+            bound=max(self.bound, self.value),
+            member_values=members,
+            nodes=self.nodes,
+            seconds=self.phases | {"total": self.elapsed()},
+            history=tuple(self.history),
+            method=self.method,
+            versions=_versions(self.libraries),
+            details=self.details,
+            notes=tuple(self.notes),
+        )
+
+
+def _versions(libraries: list[str]) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in libraries:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a source tree
+            found[name] = "unknown"
+    return found
