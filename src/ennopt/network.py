@@ -361,6 +361,10 @@ class Ensemble:
         """Replace the outputs by ``coefficients @ outputs``."""
         return self.with_members(m.combine_outputs(coefficients) for m in self.members)
 
+    def on_box(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> Ensemble:
+        """The same ensemble with another box recorded."""
+        return replace(self, lower=frozen(lower), upper=frozen(upper))
+
     def negated(self) -> Ensemble:
         """The ensemble that predicts the opposite."""
         return self.with_members(m.fold_output(-1.0, 0.0) for m in self.members)

@@ -22,6 +22,7 @@ import numpy as np
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Event, Limits, Progress, Result, Status
+from ennopt.version import VERSION
 
 Callback: TypeAlias = Callable[[Progress], Any]
 
@@ -94,7 +95,7 @@ class Run:
         self.phases: dict[str, float] = {}
         self.details: dict[str, Any] = {}
         self.notes: list[str] = []
-        self.libraries: list[str] = ["ennopt", "numpy"]
+        self.libraries: list[str] = ["numpy"]
         self._phase = ""
         self._start = time.perf_counter()
         self._reported = -np.inf
@@ -253,10 +254,7 @@ class Run:
 
 
 def _versions(libraries: list[str]) -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"ennopt": VERSION, "python": platform.python_version()}
     for name in libraries:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from a source tree
-            found[name] = "unknown"
+        found[name] = metadata.version(name)
     return found

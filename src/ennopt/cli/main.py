@@ -1,0 +1,63 @@
+"""Entry point: parse, dispatch, and turn bad input into one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ennopt.cli.models import add_convert, add_inspect, add_methods
+from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
+from ennopt.convert import PredictorNotSupportedError
+from ennopt.extras import MissingExtraError
+from ennopt.version import VERSION
+
+EXIT_BAD_INPUT = 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="ennopt",
+        description="Proved optimization over ensembles of ReLU neural networks.",
+    )
+    parser.add_argument("--version", action="version", version=f"ennopt {VERSION}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_solve(commands)
+    add_inspect(commands)
+    add_convert(commands)
+    add_methods(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Status 2 is bad input, told in one line; set ``ENNOPT_TRACEBACK`` to see where
+    it was found.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = build_parser().parse_args([_number_or_word(a) for a in given])
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        print("ennopt: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (ValueError, OSError, MissingExtraError, PredictorNotSupportedError) as bad:
+        if os.environ.get("ENNOPT_TRACEBACK"):
+            raise
+        if isinstance(bad, BrokenPipeError):  # the reader of our output went away
+            return 1
+        message = " ".join(str(bad).split())
+        print(f"ennopt: error: {message}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def _number_or_word(argument: str) -> str:
+    """Keep argparse from reading a number such as ``-1e-3`` as an option."""
+    try:
+        float(argument)
+    except ValueError:
+        return argument
+    return f" {argument}"

@@ -1,0 +1,163 @@
+"""``ennopt inspect``, ``convert`` and ``methods``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.relaxation import Crown, Interval
+from ennopt.cli.bounds import read_domain
+from ennopt.cli.solve import add_model
+from ennopt.convert import load
+from ennopt.domain import Domain
+from ennopt.milp import available_backends
+from ennopt.network import Ensemble
+from ennopt.search.methods import METHODS
+
+
+def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare ``ennopt inspect``."""
+    parser = commands.add_parser(
+        "inspect",
+        help="what a model is, and how hard it looks",
+        description="Members, layers and parameters of a model and, on its box, how "
+        "many neurons have a fixed sign and how wide the proved bounds are.",
+    )
+    add_model(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run_inspect)
+
+
+def add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare ``ennopt convert``."""
+    parser = commands.add_parser(
+        "convert",
+        help="write a model as an .npz file of plain arrays",
+        description="Convert any supported model file to ennopt's own .npz form, "
+        "scalers folded in. Bounds given here are recorded with it.",
+    )
+    add_model(parser)
+    parser.add_argument("out", type=Path, metavar="OUT.npz")
+    parser.set_defaults(run=run_convert)
+
+
+def add_methods(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare ``ennopt methods``."""
+    parser = commands.add_parser("methods", help="list the methods and the solvers")
+    parser.set_defaults(run=run_methods)
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """Describe a model."""
+    ensemble = load(options.model)
+    facts = describe(ensemble)
+    domain = read_domain(options, ensemble)
+    if domain is not None:
+        facts |= describe_on(ensemble, domain)
+    if options.json:
+        print(json.dumps(facts))
+        return 0
+    print(f"{ensemble!r}")
+    for i, member in enumerate(facts["members"]):
+        print(
+            f"  member {i}: {' -> '.join(map(str, member['widths']))}, "
+            f"{member['parameters']} parameters, weight {member['weight']:.4g}"
+        )
+    print(
+        f"  {facts['num_inputs']} inputs ({', '.join(facts['input_names'])}), "
+        f"{facts['num_outputs']} output{'s' * (facts['num_outputs'] > 1)}, "
+        f"{facts['num_neurons']} hidden neurons, {facts['num_parameters']} parameters"
+    )
+    if "bounds" not in facts:
+        print("  no box recorded: add --lower and --upper to see bounds on it")
+        return 0
+    print("  on the box:")
+    print(f"    {'':<10}{'stable neurons':>16}{'mean width':>14}{'prediction':>28}")
+    for row in facts["bounds"]:
+        stable = f"{row['stable']} of {facts['num_neurons']}"
+        reach = f"[{row['output'][0]:.6g}, {row['output'][1]:.6g}]"
+        print(f"    {row['by']:<10}{stable:>16}{row['mean_width']:>14.5g}{reach:>28}")
+    return 0
+
+
+def describe(ensemble: Ensemble) -> dict[str, Any]:
+    """Plain facts about an ensemble."""
+    members = [
+        {
+            "widths": [member.num_inputs, *member.hidden_widths, member.num_outputs],
+            "parameters": member.num_parameters,
+            "weight": float(weight),
+        }
+        for weight, member in zip(ensemble.weights, ensemble.members, strict=True)
+    ]
+    return {
+        "source": ensemble.source,
+        "deviation": ensemble.deviation,
+        "num_inputs": ensemble.num_inputs,
+        "num_outputs": ensemble.num_outputs,
+        "num_neurons": ensemble.num_neurons,
+        "num_parameters": sum(member["parameters"] for member in members),
+        "input_names": list(ensemble.input_names),
+        "members": members,
+    }
+
+
+def describe_on(ensemble: Ensemble, domain: Domain) -> dict[str, Any]:
+    """What cheap bounds tell about an ensemble on a domain."""
+    rows = []
+    bounds: NeuronBounds | None = None
+    for tightener in (Interval(), Crown()):
+        bounds = tightener.tighten(ensemble, domain, bounds)
+        low, high = _output_range(ensemble, bounds)
+        rows.append(
+            {
+                "by": type(tightener).__name__,
+                "stable": bounds.num_hidden - bounds.num_unstable,
+                "mean_width": bounds.mean_width,
+                "output": [low, high],
+            }
+        )
+    return {
+        "lower": domain.lower.tolist(),
+        "upper": domain.upper.tolist(),
+        "bounds": rows,
+    }
+
+
+def _output_range(ensemble: Ensemble, bounds: NeuronBounds) -> tuple[float, float]:
+    """Range of the prediction (of the first output) by the members' own ranges."""
+    low = np.array([member[-1][0] for member in bounds.lower])
+    high = np.array([member[-1][0] for member in bounds.upper])
+    w = ensemble.weights
+    return (
+        float(np.where(w > 0, low, high) @ w),
+        float(np.where(w > 0, high, low) @ w),
+    )
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """Convert a model file."""
+    if options.out.suffix != ".npz":
+        raise ValueError(
+            f"Expected an output file ending in .npz, got {options.out.name}."
+        )
+    ensemble = load(options.model)
+    domain = read_domain(options, ensemble)
+    if domain is not None:
+        ensemble = ensemble.on_box(domain.lower, domain.upper)
+    ensemble.save(options.out)
+    print(f"{ensemble!r}\nwritten to {options.out}")
+    return 0
+
+
+def run_methods(options: argparse.Namespace) -> int:
+    """List methods and solvers."""
+    for entry in METHODS.values():
+        print(f"{entry.name:<8}{entry.description}")
+    print(f"MILP solvers installed: {', '.join(available_backends())}")
+    return 0
