@@ -7,7 +7,9 @@ downstream knows about frameworks, scalers or units.
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -401,6 +403,22 @@ class Ensemble:
         return f"Ensemble({text})"
 
 
+# What NumPy and zipfile raise on damaged archives, found by flipping bytes.
+_UNREADABLE = (
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
 def read_npz(path: str | Path) -> Ensemble:
     """Read an ensemble from an ``.npz`` file. Never unpickles.
 
@@ -410,22 +428,17 @@ def read_npz(path: str | Path) -> Ensemble:
         When the file is damaged or is not an ensemble.
     """
     path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            if not isinstance(data, np.lib.npyio.NpzFile):
-                raise ModelConfigurationError(
-                    f"Expected an .npz archive, got a single array in {path}."
-                )
-            arrays = {name: data[name] for name in data.files}
-    except ModelConfigurationError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zipfile.error) as error:
-        if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
-            raise
-        raise ModelConfigurationError(
-            f"Expected an .npz archive of plain arrays, got a file that cannot be "
-            f"read as one ({error}): {path}."
-        ) from error
+    with path.open("rb") as stream:
+        try:
+            archive = np.load(stream, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it holds a single array")
+            arrays = {name: archive[name] for name in archive.files}
+        except _UNREADABLE as error:
+            raise ModelConfigurationError(
+                "Expected an .npz archive of plain arrays, got a file that cannot be "
+                f"read as one ({error}): {path}."
+            ) from error
     return _ensemble_of(arrays, path)
 
 

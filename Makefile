@@ -1,0 +1,38 @@
+# Everything lives in .venv; the stamps say what is installed there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
+
+.PHONY: demo test lint types unit clean
+
+demo: $(VENV)/demo
+	$(BIN)/python examples/peaks.py
+
+test: lint types unit
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/test
+	$(BIN)/python -m mypy
+
+unit: $(VENV)/test
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/demo: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable ".[sklearn,plot]"
+	touch $@
+
+$(VENV)/test: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@ $(VENV)/demo
+
+clean:
+	rm -rf $(VENV) build out
