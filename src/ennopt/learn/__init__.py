@@ -1,0 +1,1 @@
+"""From a function or a table to a trained ensemble."""
