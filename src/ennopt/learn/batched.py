@@ -21,6 +21,10 @@ from ennopt.network import Array, Network
 
 Single: TypeAlias = npt.NDArray[np.float32]
 
+Report: TypeAlias = Callable[[float], None]
+"""Called with the share of the work that was just done, in networks: the shares of a
+training add up to the number of its networks."""
+
 FIRST_DECAY, SECOND_DECAY, EPSILON = 0.9, 0.999, 1e-7
 """Adam's constants, as in Keras."""
 
@@ -92,9 +96,7 @@ class Learned:
     held_error: float
 
 
-def learn(
-    lessons: Sequence[Lesson], report: Callable[[int], None] | None = None
-) -> list[Learned]:
+def learn(lessons: Sequence[Lesson], report: Report | None = None) -> list[Learned]:
     """Train one network for each lesson, in the order given.
 
     Parameters
@@ -102,7 +104,7 @@ def learn(
     lessons
         Any mixture of shapes; those of one shape are trained together.
     report
-        Called with the number of networks that have just been finished.
+        Called after each pass over the rows.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for position, lesson in enumerate(lessons):
@@ -111,14 +113,15 @@ def learn(
     for positions in groups.values():
         for start in range(0, len(positions), MAX_STACK):
             chosen = positions[start : start + MAX_STACK]
-            for slot, result in _learn_stack([lessons[p] for p in chosen]):
+            stack = [lessons[position] for position in chosen]
+            for slot, result in _learn_stack(stack, report or (lambda share: None)):
                 learned[chosen[slot]] = result
-                if report is not None:
-                    report(1)
     return [learned[position] for position in range(len(lessons))]
 
 
-def _learn_stack(lessons: Sequence[Lesson]) -> Iterator[tuple[int, Learned]]:
+def _learn_stack(
+    lessons: Sequence[Lesson], report: Report
+) -> Iterator[tuple[int, Learned]]:
     """Train networks of one shape together; yield (position, network) as they end."""
     first = lessons[0]
     rows = first.x.shape[0]
@@ -151,6 +154,8 @@ def _learn_stack(lessons: Sequence[Lesson]) -> Iterator[tuple[int, Learned]]:
         ended = (waited >= first.patience) | ~np.isfinite(error)
         if epoch == first.max_epochs:
             ended[:] = True
+        skipped = int(ended.sum()) * (first.max_epochs - epoch)
+        report((alive.size + skipped) / first.max_epochs)
         if not ended.any():
             continue
         for slot in np.flatnonzero(ended):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.extras import require
-from ennopt.learn.batched import Learned, Lesson, learn
+from ennopt.learn.batched import Learned, Lesson, Report, learn
 from ennopt.learn.datasets import Table
 from ennopt.network import Array, Ensemble, Network
 
@@ -97,9 +97,6 @@ class Task:
 
 
 Rows: TypeAlias = npt.NDArray[np.intp]
-
-Report: TypeAlias = Callable[[int], None]
-"""Called with the number of networks just finished."""
 
 
 class Toolkit(Protocol):
@@ -303,6 +300,8 @@ class Trained:
         Passes over the rows that each member made.
     test
         Indices of the test rows in the table.
+    data_sha256
+        Hash of the table.
     """
 
     scaled: Ensemble
@@ -312,6 +311,7 @@ class Trained:
     member_rmse: tuple[float, ...]
     epochs: tuple[int, ...]
     test: tuple[int, ...]
+    data_sha256: str
 
     @property
     def ensemble(self) -> Ensemble:
@@ -356,7 +356,7 @@ def train(
     toolkit
         `Batched()` (the default) or `ScikitLearn()`.
     report
-        Called with the number of networks just finished.
+        Called with the share of the work just done, in networks.
 
     Examples
     --------
@@ -420,6 +420,12 @@ def _split(order: Order) -> tuple[Rows, Rows, np.random.SeedSequence]:
     return permutation[num_test:], permutation[:num_test], fit
 
 
+def training_rows(table: Table, seed: int) -> Rows:
+    """The rows that `train` with this seed trains on: all but its test rows."""
+    stream = np.random.SeedSequence(seed)
+    return _split(Order(table, Configuration(members=1), stream))[0]
+
+
 def _trained(
     order: Order, scaling: Scaling, test: Rows, learned: Sequence[Learned]
 ) -> Trained:
@@ -436,6 +442,7 @@ def _trained(
         member_rmse=tuple(_rms(r) for r in residuals),
         epochs=tuple(one.epochs for one in learned),
         test=tuple(int(i) for i in test),
+        data_sha256=table.sha256,
     )  # fmt: skip
 
 
