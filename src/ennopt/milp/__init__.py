@@ -1,0 +1,45 @@
+"""The solver boundary: plain-data models, three adapters, the big-M formulation."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ennopt.milp.model import Backend
+
+BACKENDS = ("highs", "scip", "gurobi")
+
+_MODULES = {"highs": "highspy", "scip": "pyscipopt", "gurobi": "gurobipy"}
+
+
+def backend(name: str) -> Backend:
+    """The solver of that name: ``"highs"``, ``"scip"`` or ``"gurobi"``.
+
+    Nothing is imported until it solves.
+
+    Examples
+    --------
+    >>> backend("highs").capabilities.hot_start
+    True
+    >>> backend("glpk")
+    Traceback (most recent call last):
+    ...
+    ValueError: Expected a backend among highs, scip, gurobi, got 'glpk'.
+    """
+    if name == "highs":
+        from ennopt.milp.highs import Highs
+
+        return Highs()
+    if name == "scip":
+        from ennopt.milp.scip import Scip
+
+        return Scip()
+    if name == "gurobi":
+        from ennopt.milp.gurobi import Gurobi
+
+        return Gurobi()
+    raise ValueError(f"Expected a backend among {', '.join(BACKENDS)}, got {name!r}.")
+
+
+def available_backends() -> tuple[str, ...]:
+    """Names of the backends whose package is installed, HiGHS first."""
+    return tuple(name for name in BACKENDS if importlib.util.find_spec(_MODULES[name]))

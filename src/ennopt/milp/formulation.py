@@ -1,0 +1,340 @@
+"""The paper's big-M model of an ensemble, and what its columns mean.
+
+For an unstable neuron with ``l <= h <= u``, l < 0 < u, and ``h = W y' + b`` of the
+layer before, the paper (eq. BigM) asks for
+
+    h <= y <= h - l (1 - z),    0 <= y <= u z,    z in {0, 1}.
+
+Here h is written as ``y - s`` with ``s = max(-h, 0)``, which states the weights once
+and turns ``h <= y`` into a bound of a column:
+
+    y - s - W y' = b,    s <= -l (1 - z),    y <= u z,    0 <= y <= u,   0 <= s <= -l.
+
+A neuron that is off vanishes, one that is on is ``y = W y' + b``; neither takes a
+binary. The constants l, u are `NeuronBounds` and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.domain import Domain
+from ennopt.milp.model import Flags, Indices, LinearModel
+from ennopt.network import Array, Ensemble, Network
+
+ABSENT = -1
+"""Column of a variable that a stable neuron does not have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerColumns:
+    """Where the variables of a hidden layer are, `ABSENT` where there is none.
+
+    Parameters
+    ----------
+    y
+        Outputs, (width,); absent if the neuron is off.
+    s
+        Negative parts ``max(-h, 0)``, (width,); absent if the neuron is stable.
+    z
+        Whether the neuron is on, (width,); absent if stable, or if relaxed.
+    """
+
+    y: Indices
+    s: Indices
+    z: Indices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activations:
+    """What a vector of columns says about a hidden layer, each (width,).
+
+    For off neurons of the model h is not known from the columns: ``nan``, y = z = 0.
+    """
+
+    h: Array
+    y: Array
+    z: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Formulation:
+    """A model with the map between its columns and the neurons.
+
+    Parameters
+    ----------
+    model
+        The linear model; the prediction is its objective.
+    ensemble, domain, bounds
+        What it was made from.
+    inputs
+        Columns of x, (num_inputs,).
+    neurons
+        ``neurons[i][k]`` are the columns of hidden layer k of member i. A model of
+        the first layers only has fewer of them.
+    """
+
+    model: LinearModel
+    ensemble: Ensemble
+    domain: Domain
+    bounds: NeuronBounds
+    inputs: Indices
+    neurons: tuple[tuple[LayerColumns, ...], ...]
+
+    def point(self, columns: Array) -> Array:
+        """The inputs of a vector of columns, in the domain, (num_inputs,)."""
+        return self.domain.project(columns[self.inputs])
+
+    def assignment(self, x: Array) -> Array:
+        """All columns at the point x by the forward pass: a feasible solution."""
+        v = np.zeros(self.model.num_columns)
+        v[self.inputs] = x
+        for member, layers in zip(self.ensemble.members, self.neurons, strict=True):
+            values = member.preactivations(x)
+            for h, at in zip(values, layers, strict=False):
+                for columns, entries in (
+                    (at.y, np.maximum(h, 0.0)),
+                    (at.s, np.maximum(-h, 0.0)),
+                    (at.z, (h > 0).astype(float)),
+                ):
+                    there = columns != ABSENT
+                    v[columns[there]] = entries[there]
+        # Bounds of neurons carry rounding margins; the forward pass may round past.
+        return np.clip(v, self.model.lower, self.model.upper)
+
+    def activations(self, columns: Array) -> list[list[Activations]]:
+        """h, y and z of every hidden layer ``[member][layer]`` at a column vector."""
+
+        def layer(at: LayerColumns) -> Activations:
+            padded = np.append(columns, 0.0)  # ABSENT reads the zero at the end
+            y, s = padded[at.y], padded[at.s]
+            h = np.where(at.y == ABSENT, np.nan, y - s)
+            on = (at.y != ABSENT) & (at.s == ABSENT)
+            z = np.where(on, 1.0, padded[at.z])
+            return Activations(h, y, z)
+
+        return [[layer(at) for at in layers] for layers in self.neurons]
+
+    @property
+    def binaries(self) -> Indices:
+        """Columns of all z, member by member and layer by layer."""
+        found = [at.z[at.z != ABSENT] for layers in self.neurons for at in layers]
+        return np.concatenate([*found, np.zeros(0, np.int64)]).astype(np.int64)
+
+    def preactivation(self, i: int, k: int, j: int) -> tuple[Array, float]:
+        """Neuron j of affine layer k of member i as a function of the columns.
+
+        Returns
+        -------
+        tuple
+            Coefficients (num_columns,) and constant. Layer k may be the first one
+            that the model leaves out.
+        """
+        member = self.ensemble.members[i]
+        before = self.inputs if k == 0 else self.neurons[i][k - 1].y
+        there = before != ABSENT
+        form = np.zeros(self.model.num_columns)
+        form[before[there]] = member.weights[k][j, there]
+        return form, float(member.biases[k][j])
+
+    def __repr__(self) -> str:
+        return f"Formulation({self.ensemble!r}, {self.model!r})"
+
+
+def big_m(
+    ensemble: Ensemble,
+    domain: Domain,
+    bounds: NeuronBounds,
+    *,
+    relaxed: bool = False,
+) -> Formulation:
+    """The big-M model of the prediction of a one-output ensemble.
+
+    Parameters
+    ----------
+    ensemble
+        One output.
+    domain
+        The feasible set.
+    bounds
+        Finite for every hidden neuron: the only source of the constants.
+    relaxed
+        Without binaries: z is projected out of the linear relaxation, which leaves
+        the triangle ``y <= u (h - l) / (u - l)``.
+
+    Examples
+    --------
+    >>> from ennopt.bounds.relaxation import Interval
+    >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> box = Domain([-1.0], [2.0])
+    >>> made = big_m(Ensemble([net]), box, Interval().tighten(Ensemble([net]), box))
+    >>> made.model
+    LinearModel(7 columns, 2 integer; 6 rows, 14 entries)
+    """
+    if ensemble.num_outputs != 1:
+        raise ValueError(
+            f"Expected an ensemble of one output, got {ensemble.num_outputs}. "
+            "Call Problem.maximized() first."
+        )
+    building = _Building(domain)
+    neurons = tuple(
+        building.add_layers(member, bounds, i, len(member.weights) - 1, relaxed)
+        for i, member in enumerate(ensemble.members)
+    )
+    made = Formulation(
+        building.model(), ensemble, domain, bounds, building.inputs, neurons
+    )
+    objective, offset = np.zeros(made.model.num_columns), 0.0
+    for i, (weight, member) in enumerate(
+        zip(ensemble.weights, ensemble.members, strict=True)
+    ):
+        form, constant = made.preactivation(i, len(member.weights) - 1, 0)
+        objective += weight * form
+        offset += float(weight) * constant
+    return Formulation(
+        made.model.with_objective(objective, offset),
+        ensemble, domain, bounds, building.inputs, neurons,
+    )  # fmt: skip
+
+
+def sub_network(
+    network: Network,
+    depth: int,
+    domain: Domain,
+    bounds: NeuronBounds,
+    *,
+    relaxed: bool = False,
+) -> Formulation:
+    """The model of the first `depth` hidden layers of one member, no objective yet.
+
+    Take the objective for a neuron of the layer after them from
+    ``preactivation(0, depth, j)``.
+
+    Parameters
+    ----------
+    network
+        The member.
+    depth
+        Number of hidden layers in the model.
+    domain
+        The feasible set.
+    bounds
+        Of this member alone.
+    relaxed
+        As for `big_m`.
+    """
+    building = _Building(domain)
+    layers = building.add_layers(network, bounds, 0, depth, relaxed)
+    alone = Ensemble((network,), weights=np.ones(1))
+    return Formulation(
+        building.model(), alone, domain, bounds, building.inputs, (layers,)
+    )
+
+
+class _Building:
+    """A model under construction: columns and rows as growing lists."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._lower = [domain.lower]
+        self._upper = [domain.upper]
+        self._whole = [np.zeros(domain.num_inputs, dtype=np.bool_)]
+        self._size = domain.num_inputs
+        self._columns: list[Indices] = []
+        self._values: list[Array] = []
+        self._sides: list[tuple[float, float]] = []
+        self.inputs: Indices = np.arange(domain.num_inputs, dtype=np.int64)
+
+    def add_layers(
+        self,
+        network: Network,
+        bounds: NeuronBounds,
+        i: int,
+        depth: int,
+        relaxed: bool,
+    ) -> tuple[LayerColumns, ...]:
+        made: list[LayerColumns] = []
+        before = self.inputs
+        for k in range(depth):
+            low, high = bounds.lower[i][k], bounds.upper[i][k]
+            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+                j = int(np.argmin(np.isfinite(low) & np.isfinite(high)))
+                raise ValueError(
+                    f"Expected finite bounds, got [{low[j]}, {high[j]}] at member {i}, "
+                    f"layer {k}, neuron {j}. Tighten them with Interval() first."
+                )
+            at = self._add_layer(
+                network.weights[k], network.biases[k], low, high, before, relaxed
+            )
+            made.append(at)
+            before = at.y
+        return tuple(made)
+
+    def _add_layer(
+        self, w: Array, b: Array, low: Array, high: Array, before: Indices,
+        relaxed: bool,
+    ) -> LayerColumns:  # fmt: skip
+        off, on = high <= 0, low >= 0
+        on &= ~off
+        open_ = ~off & ~on
+        y = self._new(~off, np.maximum(low, 0.0), high)
+        s = self._new(open_, np.zeros_like(low), -low)
+        binary = np.zeros_like(open_) if relaxed else open_
+        z = self._new(binary, np.zeros_like(low), np.ones_like(low), whole=True)
+        there = before != ABSENT
+        for j in np.flatnonzero(~off):
+            weights = w[j, there]
+            used = weights != 0
+            columns = [y[j], *before[there][used]]
+            values = [1.0, *-weights[used]]
+            if open_[j]:
+                columns.insert(1, s[j])
+                values.insert(1, -1.0)
+            self._row(columns, values, b[j], b[j])
+            if not open_[j]:
+                continue
+            if relaxed:  # -l y + u s <= -l u, the triangle, divided by u - l
+                width = high[j] - low[j]
+                share = high[j] / width
+                values = [-low[j] / width, share]
+                self._row([y[j], s[j]], values, -np.inf, -low[j] * share)
+            else:
+                self._row([s[j], z[j]], [1.0, -low[j]], -np.inf, -low[j])
+                self._row([y[j], z[j]], [1.0, -high[j]], -np.inf, 0.0)
+        return LayerColumns(y, s, z)
+
+    def _new(
+        self, wanted: Flags, lower: Array, upper: Array, whole: bool = False
+    ) -> Indices:
+        count = int(wanted.sum())
+        columns = np.full(wanted.size, ABSENT, dtype=np.int64)
+        columns[wanted] = np.arange(self._size, self._size + count)
+        self._size += count
+        self._lower.append(lower[wanted])
+        self._upper.append(upper[wanted])
+        self._whole.append(np.full(count, whole, dtype=np.bool_))
+        return columns
+
+    def _row(
+        self, columns: list[int], values: list[float], low: float, high: float
+    ) -> None:
+        self._columns.append(np.array(columns, dtype=np.int64))
+        self._values.append(np.array(values, dtype=np.float64))
+        self._sides.append((float(low), float(high)))
+
+    def model(self) -> LinearModel:
+        sides = np.array(self._sides, dtype=np.float64).reshape(-1, 2)
+        lengths = [columns.size for columns in self._columns]
+        return LinearModel(
+            lower=np.concatenate(self._lower),
+            upper=np.concatenate(self._upper),
+            objective=np.zeros(self._size),
+            integer=np.concatenate(self._whole),
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            columns=np.concatenate([*self._columns, np.zeros(0, np.int64)]),
+            coefficients=np.concatenate([*self._values, np.zeros(0)]),
+            row_lower=sides[:, 0],
+            row_upper=sides[:, 1],
+        )

@@ -1,0 +1,60 @@
+"""Run a solver in a thread of its own, so that Ctrl-C and the clock can end it.
+
+A solver's C code does not return to Python's signal handling until it is done. The
+caller's thread waits here instead, where Ctrl-C arrives, and asks the solver to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+WAKE_SECONDS = 0.1
+GRACE_SECONDS = 0.5
+"""How long past its own time limit a solver may run before it is asked to stop."""
+
+
+def watched(
+    work: Callable[[], None], stop: Callable[[], None], time_limit: float
+) -> bool:
+    """Run `work` to its end; true if Ctrl-C ended it.
+
+    Parameters
+    ----------
+    work
+        The solve. What it raises is raised here.
+    stop
+        Asks the solver to stop soon; called again and again until it does.
+    time_limit
+        Seconds that the solver was told to keep to.
+    """
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            errors.append(error)
+        finally:
+            done.set()
+
+    begin = time.perf_counter()
+    interrupted = False
+    thread = threading.Thread(target=body, name="ennopt-solver", daemon=True)
+    thread.start()
+    while not done.is_set():
+        try:
+            done.wait(WAKE_SECONDS)
+            late = time.perf_counter() - begin > time_limit + GRACE_SECONDS
+            if (interrupted or late) and not done.is_set():
+                stop()
+        except KeyboardInterrupt:
+            if interrupted:  # pressed twice: the solver does not listen
+                raise
+            interrupted = True
+    thread.join()
+    if errors:
+        raise errors[0]
+    return interrupted
