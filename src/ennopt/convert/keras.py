@@ -1,0 +1,351 @@
+"""Keras 3 models: Sequential and functional graphs of dense layers."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ennopt.convert import graph
+from ennopt.convert.errors import PredictorNotSupportedError, refuse
+from ennopt.convert.lower import to_ensemble
+from ennopt.convert.verify import verified
+from ennopt.extras import MissingExtraError, require
+from ennopt.network import Array, Ensemble, ModelConfigurationError
+
+LAYERS = (
+    "Dense (relu, linear)", "ReLU", "Activation (relu, linear)", "Normalization",
+    "Rescaling", "BatchNormalization", "Dropout", "Flatten", "Reshape", "Concatenate",
+    "Average", "Add", "Subtract", "InputLayer", "Sequential and functional models",
+)  # fmt: skip
+_UNTOUCHED = {
+    "InputLayer", "Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout",
+    "ActivityRegularization", "Identity",
+}  # fmt: skip
+_FILE_MODULES = {
+    None, "builtins", "keras", "keras.layers", "keras.models", "keras.initializers",
+    "keras.regularizers", "keras.constraints", "keras.dtype_policies",
+    "keras.optimizers", "keras.losses", "keras.metrics",
+}  # fmt: skip
+
+
+def load_file(path: Path) -> Ensemble:
+    """Read a ``.keras`` file. Files that name code of their own are refused."""
+    _check_file(path)
+    keras = _require_keras()
+    try:
+        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+    except (ValueError, TypeError, KeyError, OSError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelConfigurationError(
+            f"Expected a saved Keras model, got a file that Keras cannot read "
+            f"({reason:.150}): {path}."
+        ) from error
+    return load_model(model)
+
+
+def _require_keras() -> Any:
+    try:
+        return require("keras", "keras")
+    except ModuleNotFoundError as error:
+        if isinstance(error, MissingExtraError):
+            raise
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+        raise MissingExtraError(
+            f"Expected the backend of Keras to be installed, got no {backend}. "
+            'Run: pip install "ennopt[keras,torch]" and set KERAS_BACKEND=torch',
+            name=error.name,
+        ) from error
+
+
+def _check_file(path: Path) -> None:
+    """Refuse archives that are damaged or whose configuration reaches for code."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            config = json.loads(archive.read("config.json"))
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise ModelConfigurationError(
+            f"Expected a .keras archive with a config.json, got a file that cannot be "
+            f"read as one ({error}): {path}."
+        ) from error
+    for entry in _entries(config):
+        module, name = entry.get("module"), entry.get("class_name")
+        plain = module in _FILE_MODULES or str(module).startswith("keras.src.ops.")
+        if not plain or name in ("Lambda", "function"):
+            raise refuse(
+                "a layer", str(name), LAYERS, where=str(path),
+                remedy="It would run code from the file. If you trust it, load the "
+                "model yourself and pass it.",
+            )  # fmt: skip
+
+
+def _entries(config: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(config, dict):
+        if "class_name" in config:
+            yield config
+        for value in config.values():
+            yield from _entries(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _entries(value)
+
+
+def load_model(model: Any) -> Ensemble:
+    """Convert a Keras model and check it against `model.predict`."""
+    keras = _require_keras()
+    if not isinstance(model, keras.Model):
+        raise refuse("a Keras model", type(model).__name__, LAYERS)
+    if isinstance(model, keras.Sequential) and not model.built:
+        raise ModelConfigurationError(
+            "Expected a model that knows its inputs, got a Sequential that was not "
+            "built. Call it on data, or start it with keras.Input."
+        )
+    name = type(model).__name__
+    if not hasattr(model, "inputs") or not model.inputs:
+        raise refuse(
+            "a Keras model", f"the subclass {name}", LAYERS,
+            remedy="Its graph is hidden in Python code: build it with the functional "
+            "interface, or export it to ONNX and load that.",
+        )  # fmt: skip
+    if len(model.outputs) != 1:
+        raise ModelConfigurationError(
+            f"Expected a model with one output tensor, got {len(model.outputs)}. "
+            "Make a keras.Model with the one to optimize."
+        )
+    shapes = [tuple(1 if n is None else n for n in t.shape[1:]) for t in model.inputs]
+    for tensor in model.inputs:
+        if any(n is None for n in tensor.shape[1:]):
+            raise ModelConfigurationError(
+                f"Expected inputs of a known size, got shape {tuple(tensor.shape)}."
+            )
+    source, values = graph.inputs([(1, *shape) for shape in shapes])
+    with np.errstate(invalid="ignore", over="ignore"):
+        output = _Reader(keras).model(model, values)
+        ensemble = to_ensemble(output, source)
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+
+    def predict(x: Array) -> Any:
+        blocks = [
+            block.reshape(-1, *shape).astype(np.float32)
+            for block, shape in zip(np.split(x, ends, axis=1), shapes, strict=True)
+        ]
+        given = blocks if len(blocks) > 1 else blocks[0]
+        return keras.ops.convert_to_numpy(model(given, training=False))
+
+    return verified(ensemble, predict, units=source.units, source=f"keras {name}")
+
+
+class _Reader:
+    """Walks the graph of a model backwards from its output."""
+
+    def __init__(self, keras: Any) -> None:
+        self.keras = keras
+        self.layers = self._layer_table()
+
+    def model(self, model: Any, values: Sequence[graph.Tensor]) -> graph.Tensor:
+        """Output of a model, maybe nested in another, for the values of its inputs."""
+        if isinstance(model, self.keras.Sequential):
+            (value,) = values
+            for layer in model.layers:
+                value = self.call(layer, [value])
+            return value
+        known = {id(t): v for t, v in zip(model.inputs, values, strict=True)}
+        order: list[Any] = list(model.outputs)
+        while order:  # an explicit stack: deep models must not exhaust Python's
+            tensor = order[-1]
+            if id(tensor) in known:
+                order.pop()
+                continue
+            operation, node_index, _ = tensor._keras_history
+            node = operation._inbound_nodes[node_index]
+            missing = [t for t in node.input_tensors if id(t) not in known]
+            if missing:
+                order.extend(missing)
+                continue
+            if len(node.output_tensors) != 1:
+                raise refuse("a layer", type(operation).__name__, LAYERS,
+                             where=f"'{operation.name}'")  # fmt: skip
+            known[id(tensor)] = self._apply(operation, node, known)
+        return known[id(model.outputs[0])]
+
+    def _apply(self, operation: Any, node: Any, known: dict[int, Any]) -> Any:
+        """Output of one node; constants among its arguments stay in their places."""
+        if isinstance(operation, self.keras.layers.Layer):
+            return self.call(operation, [known[id(t)] for t in node.input_tensors])
+        args = [self._argument(a, known) for a in node.arguments.args]
+        given = node.arguments.kwargs.items()
+        options = {key: self._argument(a, known) for key, a in given}
+        name = type(operation).__name__
+        functions = _function_table()
+        if name not in functions:
+            raise refuse("an operation", name, (*LAYERS, *functions))
+        attributes = {
+            key: getattr(operation, key)
+            for key in ("axis", "keepdims", "newshape")
+            if hasattr(operation, key)
+        }
+        try:
+            return functions[name](*args, **options, **attributes)
+        except ModelConfigurationError:
+            raise
+        except (ValueError, IndexError) as error:
+            raise ModelConfigurationError(
+                f"Expected shapes that fit, got {error} at '{operation.name}'."
+            ) from error
+
+    def _argument(self, argument: Any, known: dict[int, Any]) -> Any:
+        if id(argument) in known:
+            return known[id(argument)]
+        if isinstance(argument, list | tuple):
+            return [self._argument(a, known) for a in argument]
+        if isinstance(argument, int | float | np.ndarray) or argument is None:
+            return argument
+        return self._numpy(argument)
+
+    def _numpy(self, tensor: Any) -> Array:
+        array = self.keras.ops.convert_to_numpy(tensor)
+        return np.asarray(array, dtype=np.float64)
+
+    def call(self, layer: Any, values: list[graph.Tensor]) -> graph.Tensor:
+        """Output of one layer."""
+        if isinstance(layer, self.keras.Model):
+            if not getattr(layer, "inputs", None):
+                raise refuse("a layer", f"the subclassed model {type(layer).__name__}",
+                             LAYERS, where=f"'{layer.name}'")  # fmt: skip
+            return self.model(layer, values)
+        name = type(layer).__name__
+        is_own = type(layer).__module__.partition(".")[0] == "keras"
+        if is_own and name in _UNTOUCHED:
+            return values[0]
+        if not is_own or name not in self.layers:
+            raise refuse("a layer", name, LAYERS, where=f"'{layer.name}'")
+        try:
+            result: graph.Tensor = self.layers[name](layer, values)
+        except ModelConfigurationError:
+            raise
+        except (ValueError, IndexError) as error:
+            raise ModelConfigurationError(
+                f"Expected shapes that fit, got {error} at '{layer.name}'."
+            ) from error
+        return result
+
+    def _layer_table(self) -> dict[str, Callable[[Any, list[Any]], Any]]:
+        return {
+            "Dense": self._dense,
+            "ReLU": self._relu,
+            "Activation": lambda layer, v: self._activated(layer, v[0]),
+            "Normalization": self._normalization,
+            "Rescaling": self._rescaling,
+            "BatchNormalization": self._batch_normalization,
+            "Flatten": lambda layer, v: graph.flatten(v[0], 1),
+            "Reshape": lambda layer, v: graph.reshape(v[0], (1, *layer.target_shape)),
+            "Concatenate": lambda layer, v: graph.concatenate(v, layer.axis),
+            "Average": lambda layer, v: graph.mean_of(v),
+            "Add": lambda layer, v: graph.sum_of(v),
+            "Subtract": lambda layer, v: graph.subtract(*v),
+        }
+
+    def _activated(self, layer: Any, value: graph.Tensor) -> graph.Tensor:
+        activations = self.keras.activations
+        if layer.activation in (None, activations.linear):
+            return value
+        if layer.activation is activations.relu:
+            return graph.relu(value)
+        name = getattr(layer.activation, "__name__", type(layer.activation).__name__)
+        raise refuse("an activation", name, ("relu", "linear"), where=f"'{layer.name}'")
+
+    def _dense(self, layer: Any, values: list[Any]) -> graph.Tensor:
+        value: graph.Tensor = graph.matmul(values[0], self._numpy(layer.kernel))
+        if layer.bias is not None:
+            value = graph.add(value, self._numpy(layer.bias))
+        return self._activated(layer, value)
+
+    def _relu(self, layer: Any, values: list[Any]) -> graph.Tensor:
+        settings = {
+            "max_value": layer.max_value,
+            "negative_slope": layer.negative_slope,
+            "threshold": layer.threshold,
+        }
+        if any(setting for setting in settings.values()):
+            raise refuse("a ReLU", str(settings), ("the plain one",),
+                         where=f"'{layer.name}'")  # fmt: skip
+        return graph.relu(values[0])
+
+    def _normalization(self, layer: Any, values: list[Any]) -> graph.Tensor:
+        if layer.mean is None or layer.variance is None:
+            raise ModelConfigurationError(
+                f"Expected an adapted Normalization, got one that is not at "
+                f"'{layer.name}'. Call adapt first."
+            )
+        mean = self._numpy(layer.mean)
+        spread = np.maximum(
+            np.sqrt(self._numpy(layer.variance)), self.keras.backend.epsilon()
+        )
+        if layer.invert:
+            return graph.add(graph.multiply(values[0], spread), mean)
+        return graph.divide(graph.subtract(values[0], mean), spread)
+
+    def _rescaling(self, layer: Any, values: list[Any]) -> graph.Tensor:
+        scaled = graph.multiply(values[0], np.asarray(layer.scale, dtype=np.float64))
+        return graph.add(scaled, np.asarray(layer.offset, dtype=np.float64))
+
+    def _batch_normalization(self, layer: Any, values: list[Any]) -> graph.Tensor:
+        value = graph.as_value(values[0])
+        rank = len(value.shape)
+        axis = layer.axis if isinstance(layer.axis, int) else layer.axis[0]
+        if axis % rank != rank - 1:
+            raise refuse("a BatchNormalization", f"axis={axis}", ("the last axis",),
+                         where=f"'{layer.name}'")  # fmt: skip
+        factor = 1.0 / np.sqrt(self._numpy(layer.moving_variance) + layer.epsilon)
+        if layer.scale:
+            factor = factor * self._numpy(layer.gamma)
+        shift = -factor * self._numpy(layer.moving_mean)
+        if layer.center:
+            shift = shift + self._numpy(layer.beta)
+        return graph.add(graph.multiply(value, factor), shift)
+
+
+def _function_table() -> dict[str, Callable[..., Any]]:
+    """Functions of keras.ops, by the name of their operation."""
+    g = graph
+
+    def axes(axis: Any) -> list[int] | None:
+        if axis is None:
+            return None
+        return [int(a) for a in np.atleast_1d(axis)]
+
+    def maximum(left: Any, right: Any) -> Any:
+        zero = [not isinstance(a, g.Value) and not np.any(a) for a in (left, right)]
+        if not any(zero):
+            raise PredictorNotSupportedError(
+                "Expected a maximum with zero, got a maximum of other values."
+            )
+        return g.relu(right if zero[0] else left)
+
+    return {
+        "Add": g.add,
+        "Subtract": g.subtract,
+        "Multiply": g.multiply,
+        "Divide": g.divide,
+        "TrueDivide": g.divide,
+        "Negative": lambda x: g.scale(x, -1.0),
+        "Matmul": g.matmul,
+        "Relu": lambda x: g.relu(x),
+        "Maximum": maximum,
+        "Mean": lambda x, axis=None, keepdims=False: g.mean(x, axes(axis), keepdims),
+        "Sum": lambda x, axis=None, keepdims=False: g.total(x, axes(axis), keepdims),
+        "Stack": lambda x, axis=0: g.stack(x, axis),
+        "Concatenate": lambda xs, axis=-1: g.concatenate(xs, axis),
+        "Squeeze": lambda x, axis=None: g.squeeze(x, axes(axis)),
+        "ExpandDims": lambda x, axis: g.unsqueeze(x, axes(axis) or [0]),
+        "Reshape": lambda x, newshape: g.reshape(
+            x, [1 if i == 0 and n is None else n for i, n in enumerate(newshape)]
+        ),
+    }
