@@ -1,0 +1,80 @@
+"""The compiled kernel: whether it is there, and an ensemble in its terms."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ennopt.bounds.rounding import UNIT, magnitudes, margins
+from ennopt.domain import Domain
+from ennopt.network import Array, Ensemble, Network
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def kernel() -> ModuleType | None:
+    """The extension module, or ``None``, with one warning, where it is missing."""
+    try:
+        from ennopt import _kernel
+    except ImportError as error:
+        logger.warning(
+            "The compiled kernel is missing (%s): bounds are computed with NumPy, "
+            "about a hundred times slower. Install a C++20 compiler and ennopt again.",
+            error,
+        )
+        return None
+    module: ModuleType = _kernel
+    return module
+
+
+def folded_members(ensemble: Ensemble) -> list[Network]:
+    """Members whose plain sum is the ensemble: weights folded into the last layers."""
+    return [
+        member.fold_output(float(weight), 0.0)
+        for member, weight in zip(ensemble.members, ensemble.weights, strict=True)
+    ]
+
+
+def sum_unit(num_inputs: int) -> float:
+    """Relative rounding of a sum over the inputs and a few terms more."""
+    return (64 + 8 * num_inputs) * UNIT
+
+
+def compile_model(ensemble: Ensemble, domain: Domain) -> Any:
+    """The kernel's own copy of a one-output ensemble, with its rounding margins."""
+    module = kernel()
+    if module is None:
+        raise ImportError("Expected the compiled kernel, got none. Check `kernel()`.")
+    reach = reach_of(domain)
+    members = folded_members(ensemble)
+    parts = [
+        [
+            (np.array(w), np.array(b), margin, size)
+            for (w, b), margin, size in zip(
+                member.layers(),
+                margins(member, reach),
+                magnitudes(member, reach),
+                strict=True,
+            )
+        ]
+        for member in members
+    ]
+    return module.Model.make(
+        parts, reach, objective_margin(members, reach), sum_unit(domain.num_inputs)
+    )
+
+
+def reach_of(domain: Domain) -> Array:
+    """Largest absolute value of each input."""
+    return np.asarray(np.maximum(np.abs(domain.lower), np.abs(domain.upper)))
+
+
+def objective_margin(members: list[Network], reach: Array) -> float:
+    """Rounding margin of a bound of the sum of the members' outputs."""
+    total = sum(float(margins(member, reach)[-1][0]) for member in members)
+    return 2.0 * total

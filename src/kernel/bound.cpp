@@ -1,0 +1,215 @@
+// Bounds a batch of nodes, one per lane. Compiled once per instruction set; everything
+// but the table at the end has internal linkage.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "model.hpp"
+
+namespace ennopt {
+namespace {
+
+#include "simd.hpp"
+#include "gemm.hpp"
+#include "concretise.hpp"
+#include "lines.hpp"
+#include "workspace.hpp"
+#include "relaxation.hpp"
+#include "output.hpp"
+
+std::size_t scratch_bytes(const Model& model) {
+  Arena arena{nullptr};
+  Work work(model, arena);
+  return arena.used + 64;
+}
+
+// How many slope steps a node deserves: more when it is close to the cutoff.
+Vec step_limit(Vec bound, double cutoff, int most) {
+  const Vec distance = bound - cutoff;
+  const double size = std::fabs(cutoff);
+  const double near = most < 6 ? most : 6, far = most < 1 ? most : 1;
+  return pick(distance <= 1e-3 * size, splat(most),
+              pick(distance <= 0.1 * size, splat(near), splat(far)));
+}
+
+void bound(const Model& model, const Settings& settings, const Layout& layout,
+           double cutoff, double* const* nodes, int count, Outcome* outcomes,
+           void* scratch, const Trace* trace) {
+  Arena arena{reinterpret_cast<char*>(
+      (reinterpret_cast<std::uintptr_t>(scratch) + 63) & ~std::uintptr_t(63))};
+  Work w(model, arena);
+  const int d = model.inputs;
+  Vec constant = Vec{}, inherited = Vec{};
+  Mask crowded = none(), used = none();
+  for (int lane = 0; lane < kLanes; ++lane) {
+    double* node = nodes[lane < count ? lane : 0];
+    used[lane] = lane < count ? -1 : 0;
+    inherited[lane] = *layout.bound(node);
+    constant[lane] = *layout.constant(node);
+    for (int p = 0; p < d; ++p) {
+      w.lower[p][lane] = layout.lower(node)[p];
+      w.upper[p][lane] = layout.upper(node)[p];
+      w.cut[p][lane] = layout.cut(node)[p];
+    }
+    const std::uint8_t* states = layout.states(node);
+    int open = 0;
+    for (int n = 0; n < model.neurons; ++n) {
+      const std::uint8_t state = states[n];
+      open += state < kOn && !model.only_below[n];
+      w.unstable[n][lane] = state < kOn ? -1 : 0;
+      w.on[n][lane] = state == kOn ? -1 : 0;
+      w.alpha[n][lane] = state <= kSlopeMax ? state * (1.0 / kSlopeMax) : -1.0;
+    }
+    crowded[lane] = 10 * open > model.neurons ? -1 : 0;
+  }
+
+  // 1. Clip by the inherited cut.
+  const bool cutting = std::isfinite(cutoff);
+  Mask closed = ~used;
+  Vec best = inherited;
+  if (cutting) {
+    Vec top;
+    closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
+                   w.upper, top);
+    best = vmin(best, top);
+  }
+  Vec size = vabs(constant) + std::fabs(cutting ? cutoff : 0.0);
+  Cut cut{w.scaled, w.inverse, constant - (cutting ? cutoff : 0.0), Vec{}, cutting};
+  for (int p = 0; p < d; ++p) {
+    w.centre[p] = 0.5 * (w.lower[p] + w.upper[p]);
+    w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
+    w.scaled[p] = w.cut[p] * w.radius[p];
+    w.inverse[p] = keep(w.scaled[p] != 0.0, -1.0 / w.scaled[p]);
+    w.inverse[p] = keep(vabs(w.inverse[p]) < 1e300, w.inverse[p]);
+    cut.s += w.cut[p] * w.centre[p];
+    cut.size += vabs(w.scaled[p]);
+    size += vabs(w.cut[p]) * model.reach[p];
+  }
+  cut.s += model.unit * size;
+  cut.size += vabs(cut.s);
+
+  // 2. Bounds of the neurons.
+  Bounder bounder{model, settings, w, cut, d};
+  for (std::size_t m = 0; m < model.members.size(); ++m) {
+    const Member& member = model.members[m];
+    bounder.index = int(m);
+    const int hidden = int(member.layers.size()) - 1;
+    if (hidden == 0) continue;
+    w.packed_at[0] = w.packed_at[1] = 0;
+    bounder.first_layer(member);
+    const FirstLayer f = bounder.first();
+    for (int k = 1; k < hidden; ++k) bounder.layer(member, f, k, crowded);
+  }
+  for (int n = 0; n < model.neurons; ++n) {
+    w.alpha[n] = pick(w.alpha[n] < 0.0, w.under[n], w.alpha[n]);
+    w.alpha[n] = pick(w.unstable[n], w.alpha[n], w.slope[n]);
+  }
+
+  // 3. Majorant and slope steps.
+  Objective objective{bounder, model, w, d};
+  Vec best_constant = Vec{}, least = splat(std::numeric_limits<double>::infinity());
+  Vec c, base, multiplier, value;
+  Mask go = ~closed;
+  for (int step = 0;; ++step) {
+    c = objective.majorant(bounder, base);
+    value = c + support(w.form, 1, d, cut, model.unit, multiplier);
+    const Mask better = (value < least) & (step == 0 ? all() : go);
+    least = pick(better, value, least);
+    best_constant = pick(better, c, best_constant);
+    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
+    argument(w.form, d, cut, multiplier, w.point);
+    go &= ~(least + model.margin <= cutoff);
+    go &= splat(step) < step_limit(least, cutoff, settings.max_steps);
+    if (!any(go)) break;
+    objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
+  }
+  if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
+    value = objective.anchor(bounder, base, multiplier, c, value);
+    const Mask better = value < least;
+    least = pick(better, value, least);
+    best_constant = pick(better, c, best_constant);
+    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
+  }
+  best = vmin(least + model.margin, best);
+  closed |= best <= cutoff;
+  const Vec reached = objective.walk(bounder, w.point, true, 0.0, none());
+
+  // 4. The new cut, in original coordinates, and the clip by it.
+  Vec offset = best_constant + model.margin, weight = vabs(best_constant);
+  Vec share = splat(1.0), top;
+  for (int p = 0; p < d; ++p) {
+    w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
+    w.cut[p] = keep(vabs(w.cut[p]) < 1e300, w.cut[p]);
+    offset -= w.cut[p] * w.centre[p];
+    weight += vabs(w.cut[p]) * model.reach[p];
+    w.form[p] = w.upper[p] - w.lower[p];
+  }
+  offset += model.unit * weight;
+  if (cutting) {
+    closed |= clip(w.cut, offset, cutoff, model.reach.data(), model.unit, d, w.lower,
+                   w.upper, top);
+    for (int p = 0; p < d; ++p)
+      share *= pick(w.form[p] > 0.0, (w.upper[p] - w.lower[p]) / w.form[p], splat(1.0));
+  }
+
+  // 5. Where to branch.
+  objective.scores();
+  for (int lane = 0; lane < count; ++lane) {
+    double* node = nodes[lane];
+    Outcome& outcome = outcomes[lane];
+    if (best[lane] < *layout.bound(node)) *layout.bound(node) = best[lane];
+    *layout.constant(node) = offset[lane];
+    for (int p = 0; p < d; ++p) {
+      layout.cut(node)[p] = w.cut[p][lane];
+      layout.lower(node)[p] = w.lower[p][lane];
+      layout.upper(node)[p] = w.upper[p][lane];
+      outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];
+    }
+    outcome.value = reached[lane];
+    std::uint8_t* states = layout.states(node);
+    for (int n = 0; n < model.neurons; ++n)
+      states[n] = w.unstable[n][lane] ? std::uint8_t(w.alpha[n][lane] * kSlopeMax + 0.5)
+                  : w.on[n][lane]     ? kOn
+                                      : kOff;
+    outcome.fate = Fate::closed;
+    if (trace && trace->lower) {
+      for (int n = 0; n < model.neurons; ++n) {
+        trace->lower[std::size_t(lane) * model.neurons + n] = w.low[n][lane];
+        trace->upper[std::size_t(lane) * model.neurons + n] = w.high[n][lane];
+      }
+      for (int p = 0; p < d; ++p) trace->scores[lane * d + p] = w.score[p][lane];
+    }
+    if (closed[lane]) continue;
+    if (share[lane] < settings.again && *layout.flag(node) == 0.0) {
+      *layout.flag(node) = 1.0;
+      outcome.fate = Fate::again;
+      continue;
+    }
+    *layout.flag(node) = 0.0;
+    double most = -1.0;
+    outcome.fate = Fate::stuck;
+    for (int p = 0; p < d; ++p) {
+      const double low = w.lower[p][lane], high = w.upper[p][lane];
+      const double middle = 0.5 * (low + high), score = w.score[p][lane];
+      if (!(low < middle && middle < high)) continue;
+      if (score > most || outcome.input < 0) {
+        most = score;
+        outcome.input = p;
+        outcome.middle = middle;
+        outcome.fate = Fate::split;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+extern const BoundTable ENNOPT_TABLE;
+const BoundTable ENNOPT_TABLE{ENNOPT_NAME, kLanes, scratch_bytes, bound};
+
+}  // namespace ennopt

@@ -1,0 +1,115 @@
+// First-layer lines anchored at the vertex where a form is largest (deep rule 2).
+//
+// With z in [-1, 1]^d, wr = w * rad, hc = h(centre), range [Lb, Ub] over the box, a
+// vertex sigma and a set U of undecided inputs: Hc = hc + sum_{p not in U} wr_p sigma_p,
+// R = sum_U |wr_p|, H- = Hc - R, H+ = Hc + R. Where wr_p sigma_p > 0 an input agrees.
+//   H- >= 0:   slope 1 on disagreeing and on U, b = H-/(H- - Lb) on agreeing, V0 = H-
+//   H+ <= 0:   a = Ub/(Ub - H+) on disagreeing, 0 on the others,              V0 = 0
+//   otherwise: 1 on disagreeing, u = H+/(2R) on U, 0 on agreeing,             V0 = 0
+// ReLU(h(z)) <= V0 + u (R + sum_U wr_p z_p) + sum_dis a wr_p (z_p - sigma_p)
+//                  + sum_agr b wr_p (z_p - sigma_p),
+// an inequality of the single-neuron hull, exact at sigma when U is empty. A negative
+// coefficient takes the slope [Hc > 0] below ReLU.
+#pragma once
+
+struct FirstLayer {
+  int inputs;
+  const Vec* slopes;  // wr, [neuron][input]
+  const Vec* sizes;   // |wr|
+  const Vec* centre;  // hc
+  const Vec* total;   // sum_p |wr_p|
+  const Vec* lower;   // Lb < 0 of unstable lanes, else -1
+  const Vec* upper;   // Ub > 0 of unstable lanes, else 1
+  const int* list;    // neurons unstable in some lane
+  int count;
+};
+
+// Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
+// valid forms is valid. Returns the new value of the form's maximum on the box.
+inline Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
+               Vec value) {
+  constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
+  Vec share = Vec{};
+  Vec sums[6];
+  for (int e = 0; e < 6; ++e) sums[e] = c + kShares[e] * (cnew - c);
+  for (int p = 0; p < inputs; ++p) {
+    const Vec from = g[p * step], way = gnew[p * step] - from;
+    for (int e = 0; e < 6; ++e) sums[e] += vabs(from + kShares[e] * way);
+  }
+  for (int e = 0; e < 6; ++e) {
+    const Mask better = sums[e] < value;
+    value = pick(better, sums[e], value);
+    share = pick(better, splat(kShares[e]), share);
+  }
+  for (int p = 0; p < inputs; ++p) {
+    const Vec from = g[p * step];
+    g[p * step] = from + share * (gnew[p * step] - from);
+  }
+  c += share * (cnew - c);
+  return value;
+}
+
+// First pass: sigma = sign(g), U empty. `coefficients` [i][t] are those of the listed
+// neurons' outputs, zero in lanes where a neuron is stable. Adds the lines to (gnew,
+// cnew), which hold the stable part.
+template <int T>
+inline void vertex_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
+                         Vec* anchor, Vec* first, Vec* second, Vec* gnew, Vec* cnew) {
+  along<T>(signs, f.slopes, f.inputs, f.list, f.count, f.centre, anchor);
+  for (int i = 0; i < f.count; ++i) {
+    const int n = f.list[i];
+    const Vec hc = f.centre[n], half = 0.5 * f.total[n], lb = f.lower[n], ub = f.upper[n];
+    for (int t = 0; t < T; ++t) {
+      const Vec top = anchor[i * T + t], coefficient = coefficients[i * T + t];
+      const Vec plus = vmax(coefficient, Vec{}), minus = vmin(coefficient, Vec{});
+      const Mask on = top > 0.0;
+      const Vec q = ratio(pick(on, top, ub), pick(on, top - lb, ub - top));
+      const Vec a = pick(on, splat(1.0), q), b = keep(on, q);
+      const Vec moved = 0.5 * (top - hc);
+      const Vec value = keep(on, top) + a * (half - moved) - b * (half + moved);
+      const Vec below = keep(on, minus);
+      first[i * T + t] = plus * (0.5 * (a + b)) + below;
+      second[i * T + t] = plus * (0.5 * (a - b));
+      cnew[t] += plus * value + below * hc;
+    }
+  }
+  spread_signed<T>(first, second, signs, f.slopes, f.inputs, f.list, f.count, gnew);
+}
+
+// Second pass: inputs with open[p][t] = 1 are undecided (their sign is 0).
+template <int T>
+inline void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
+                        const Vec* open, Vec* anchor, Vec* range, Vec* first, Vec* second,
+                        Vec* third, Vec* gnew, Vec* cnew, Vec* gopen) {
+  along<T>(signs, f.slopes, f.inputs, f.list, f.count, f.centre, anchor);
+  along<T>(open, f.sizes, f.inputs, f.list, f.count, nullptr, range);
+  for (int i = 0; i < f.count; ++i) {
+    const int n = f.list[i];
+    const Vec hc = f.centre[n], half = 0.5 * f.total[n], lb = f.lower[n], ub = f.upper[n];
+    for (int t = 0; t < T; ++t) {
+      const Vec top = anchor[i * T + t], wide = range[i * T + t];
+      const Vec coefficient = coefficients[i * T + t];
+      const Vec plus = vmax(coefficient, Vec{}), minus = vmin(coefficient, Vec{});
+      const Vec low = top - wide, high = top + wide;
+      const Mask over = low >= 0.0, under = (high <= 0.0) & ~over;
+      // One division serves the three cases: b, a or u.
+      const Vec num = pick(over, low, pick(under, ub, high));
+      const Vec den = pick(over, low - lb, pick(under, ub - high, 2.0 * wide));
+      const Vec q = ratio(num, den);
+      const Vec a = pick(under, q, splat(1.0)), b = keep(over, q);
+      const Vec u = pick(over, splat(1.0), keep(~under, q));
+      const Vec moved = 0.5 * (top - hc), rest = half - 0.5 * wide;
+      const Vec value = keep(over, low) + u * wide + a * (rest - moved) - b * (rest + moved);
+      const Vec below = keep(top > 0.0, minus);
+      first[i * T + t] = plus * (0.5 * (a + b)) + below;
+      second[i * T + t] = plus * (0.5 * (a - b));
+      third[i * T + t] = plus * u + below;
+      cnew[t] += plus * value + below * hc;
+    }
+  }
+  for (int x = 0; x < f.inputs * T; ++x) gopen[x] = gnew[x];
+  spread_signed<T>(first, second, signs, f.slopes, f.inputs, f.list, f.count, gnew);
+  spread<T>(third, f.slopes, f.inputs, f.list, f.count, gopen);
+  for (int x = 0; x < f.inputs * T; ++x)
+    gnew[x] = pick(open[x] > 0.0, gopen[x], gnew[x]);
+}

@@ -1,0 +1,207 @@
+// The objective on a batch of nodes: linear majorant, slope steps, branching scores.
+#pragma once
+
+struct Objective {
+  const Bounder& b;
+  const Model& model;
+  Work& w;
+  int d;
+
+  // Majorant of the sum of the members with one slope below ReLU per neuron (w.alpha):
+  // w.form (times radius) and its value at the centre; w.base and `base` hold the part
+  // without the unstable neurons of the first layers, w.coefficient what multiplies
+  // each neuron's output.
+  Vec majorant(Bounder at, Vec& base) const {
+    Vec c = Vec{};
+    base = Vec{};
+    for (int p = 0; p < d; ++p) w.form[p] = w.base[p] = Vec{};
+    for (std::size_t m = 0; m < model.members.size(); ++m) {
+      const Member& member = model.members[m];
+      at.index = int(m);
+      const Layer& out = member.layers.back();
+      const int hidden = int(member.layers.size()) - 1;
+      c += out.bias[0];
+      base += out.bias[0];
+      if (hidden == 0) {
+        for (int p = 0; p < d; ++p) {
+          const Vec g = out.weights[p] * w.radius[p];
+          w.form[p] += g;
+          w.base[p] += g;
+          c += out.weights[p] * w.centre[p];
+          base += out.weights[p] * w.centre[p];
+        }
+        continue;
+      }
+      Vec* row = w.ahead;
+      for (int i = 0; i < at.actives(hidden - 1); ++i)
+        row[i] = splat(out.weights[at.active(hidden - 1)[i]]);
+      for (int s = hidden - 1; s >= 1; --s) {
+        const Layer& layer = member.layers[s];
+        const int count = at.actives(s);
+        const int* list = at.active(s);
+        for (int i = 0; i < count; ++i) {
+          const int n = layer.first + list[i];
+          w.coefficient[n] = row[i];
+          const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
+          row[i] = plus * w.slope[n] + minus * w.alpha[n];
+          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]];
+          c += more;
+          base += more;
+        }
+        transposed(layer, row, list, count, at.active(s - 1), at.actives(s - 1), w.trial);
+        for (int i = 0; i < at.actives(s - 1); ++i) row[i] = w.trial[i];
+      }
+      const Layer& layer = member.layers[0];
+      const FirstLayer f = at.first();
+      for (int i = 0; i < at.actives(0); ++i) {
+        const int r = at.active(0)[i], n = layer.first + r;
+        w.coefficient[n] = row[i];
+        const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
+        const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
+        const Vec* wr = f.slopes + std::size_t(r) * d;
+        c += plus * w.shift[n] + slope * f.centre[r];
+        for (int p = 0; p < d; ++p) w.form[p] += slope * wr[p];
+        if (any(w.on[n])) {
+          const Vec fixed = keep(w.on[n], row[i]);
+          base += fixed * f.centre[r];
+          for (int p = 0; p < d; ++p) w.base[p] += fixed * wr[p];
+        }
+      }
+    }
+    return c;
+  }
+
+  // out[j] = sum_i row[i] * W[list[i]][columns[j]]
+  static void transposed(const Layer& layer, const Vec* row, const int* list, int count,
+                         const int* columns, int width, Vec* out) {
+    constexpr int J = 8;
+    for (int j = 0; j < width; j += J) {
+      const int left = width - j < J ? width - j : J;
+      Vec acc[J];
+      int col[J];
+      for (int q = 0; q < J; ++q) acc[q] = Vec{}, col[q] = columns[j + (q < left ? q : 0)];
+      for (int i = 0; i < count; ++i) {
+        const double* weights = layer.weights.data() + std::size_t(list[i]) * layer.cols;
+        for (int q = 0; q < J; ++q) acc[q] += row[i] * weights[col[q]];
+      }
+      for (int q = 0; q < left; ++q) out[j + q] = acc[q];
+    }
+  }
+
+  // out[i] = bias + sum_j W[list[i]][columns[j]] * y[j]
+  static void forward(const Layer& layer, const Vec* y, const int* columns, int width,
+                      const int* list, int count, Vec* out) {
+    constexpr int I = 8;
+    for (int i = 0; i < count; i += I) {
+      const int left = count - i < I ? count - i : I;
+      Vec acc[I];
+      const double* rows[I];
+      for (int q = 0; q < I; ++q) {
+        const int r = list[i + (q < left ? q : 0)];
+        acc[q] = splat(layer.bias[r]);
+        rows[q] = layer.weights.data() + std::size_t(r) * layer.cols;
+      }
+      for (int j = 0; j < width; ++j)
+        for (int q = 0; q < I; ++q) acc[q] += rows[q][columns[j]] * y[j];
+      for (int q = 0; q < left; ++q) out[i + q] = acc[q];
+    }
+  }
+
+  // Values at the point z: through ReLU (exact = true) or through the lines of the
+  // majorant, where slopes of neurons with a negative coefficient then move towards the
+  // best response [h > 0] by `step` in the lanes of `go`. Returns the objective.
+  Vec walk(Bounder at, const Vec* z, bool exact, double step, Mask go) const {
+    Vec sum = Vec{};
+    for (std::size_t m = 0; m < model.members.size(); ++m) {
+      const Member& member = model.members[m];
+      at.index = int(m);
+      const Layer& out = member.layers.back();
+      const int hidden = int(member.layers.size()) - 1;
+      sum += out.bias[0];
+      if (hidden == 0) {
+        for (int p = 0; p < d; ++p)
+          sum += out.weights[p] * (w.centre[p] + w.radius[p] * z[p]);
+        continue;
+      }
+      Vec *h = w.ahead, *y = w.trial;
+      const FirstLayer f = at.first();
+      for (int i = 0; i < at.actives(0); ++i) {
+        const int r = at.active(0)[i];
+        Vec v = f.centre[r];
+        for (int p = 0; p < d; ++p) v += f.slopes[std::size_t(r) * d + p] * z[p];
+        h[i] = v;
+      }
+      for (int s = 0; s < hidden; ++s) {
+        const Layer& layer = member.layers[s];
+        const int count = at.actives(s);
+        const int* list = at.active(s);
+        if (s > 0)
+          forward(layer, y, at.active(s - 1), at.actives(s - 1), list, count, h);
+        for (int i = 0; i < count; ++i) {
+          const int n = layer.first + list[i];
+          if (exact) {
+            y[i] = vmax(h[i], Vec{});
+            continue;
+          }
+          const Mask below = w.coefficient[n] < 0.0;
+          y[i] = pick(below, w.alpha[n] * h[i], w.slope[n] * h[i] + w.shift[n]);
+          const Vec target = keep(h[i] > 0.0, splat(1.0));
+          w.alpha[n] = pick(below & w.unstable[n] & go,
+                            w.alpha[n] + step * (target - w.alpha[n]), w.alpha[n]);
+        }
+      }
+      if (exact)
+        for (int i = 0; i < at.actives(hidden - 1); ++i)
+          sum += out.weights[at.active(hidden - 1)[i]] * y[i];
+    }
+    return sum;
+  }
+
+  // First-layer lines at the common vertex of the members, mixed into (w.form, c).
+  Vec anchor(Bounder at, Vec base, Vec multiplier, Vec& c, Vec value) const {
+    const Cut& cut = at.cut;
+    const Vec gain = multiplier * cut.s + model.unit * multiplier * cut.size;
+    c += gain;
+    Vec cnew = base + gain;
+    for (int p = 0; p < d; ++p) {
+      const Vec more = multiplier * cut.a[p];
+      w.form[p] += more;
+      w.gnew[p] = w.base[p] + more;
+      w.signs[p] = pick(w.form[p] >= 0.0, splat(1.0), splat(-1.0));
+    }
+    for (std::size_t m = 0; m < model.members.size(); ++m) {
+      if (model.members[m].layers.size() < 2) continue;
+      at.index = int(m);
+      const FirstLayer f = at.first();
+      const int first = model.members[m].layers[0].first;
+      for (int i = 0; i < f.count; ++i)
+        w.coef[i] = keep(w.unstable[first + f.list[i]], w.coefficient[first + f.list[i]]);
+      vertex_lines<1>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, &cnew);
+    }
+    value = mix(w.form, c, w.gnew, cnew, d, 1, value);
+    for (int p = 0; p < d; ++p) w.form[p] -= multiplier * cut.a[p];
+    c -= gain;
+    return value;
+  }
+
+  // Smear: the relaxation error of every unstable neuron, attributed to the inputs its
+  // forms depend on. The small term in the majorant keeps scores from being all zero.
+  void scores() const {
+    for (int p = 0; p < d; ++p) w.score[p] = 0.02 * vabs(w.best[p]);
+    for (const Member& member : model.members)
+      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
+        const Layer& layer = member.layers[s];
+        for (int r = 0; r < layer.rows; ++r) {
+          const int n = layer.first + r;
+          if (!any(w.unstable[n])) continue;
+          const Vec low = w.low[n], high = w.high[n], a = w.coefficient[n];
+          const Vec width = pick(w.unstable[n], high - low, splat(1.0));
+          const Vec above = a * w.shift[n];
+          const Vec below = -a * vmax((1.0 - w.alpha[n]) * high, -w.alpha[n] * low);
+          const Vec gap = keep(w.unstable[n], pick(a > 0.0, above, below) / width);
+          const Vec* smear = w.smear + std::size_t(n) * d;
+          for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
+        }
+      }
+  }
+};

@@ -1,0 +1,330 @@
+// Bounds of all neurons of a member on a batch of nodes, layer by layer.
+//
+// An unstable neuron obeys alpha*h <= y <= su*h + tu with su = u/(u-l), tu = -l*su. The
+// upper form of a row takes the upper line where its coefficient is positive; the lower
+// form is minus the upper form of minus the row, so a tile holds two rows with both
+// signs and only upper forms are ever computed.
+#pragma once
+
+struct Bounder {
+  const Model& model;
+  const Settings& settings;
+  Work& w;
+  Cut cut;
+  int d;
+  int index = 0;  // the member
+  std::size_t wide() const { return std::size_t(model.widest) + 1; }
+  std::size_t at(int k) const { return std::size_t(index) * (model.deepest + 1) + k; }
+  int& actives(int k) const { return w.actives[at(k)]; }
+  int* active(int k) const { return w.active + at(k) * wide(); }
+  int* open() const { return w.open + index * wide(); }
+  int* fixed() const { return w.fixed + index * wide(); }
+  Vec* jacobian(int k) const {
+    return k == 0 ? w.slopes + index * wide() * d : w.jacobian + k * wide() * d;
+  }
+  FirstLayer first() const {
+    const std::size_t n = index * wide();
+    return {d, w.slopes + n * d, w.sizes + n * d, w.hc + n, w.total + n, w.lb + n,
+            w.ub + n, w.open + n, w.opens[index]};
+  }
+
+  // Store what is known of neuron n (layer row r): bounds, status and lines. `decided`
+  // lanes keep the status they came with.
+  void settle(const Layer& layer, int r, Vec low, Vec high) const {
+    const int n = layer.first + r;
+    const Vec size = splat(layer.size[r]);
+    low = vmax(low - layer.margin[r], -size);  // second operand where the first is NaN
+    high = vmin(high + layer.margin[r], size);
+    const Mask free = w.unstable[n];
+    const Mask off = free & (high <= 0.0), on = free & (low >= 0.0) & ~off;
+    const Mask open = free & ~off & ~on;
+    w.on[n] |= on;
+    w.unstable[n] = open;
+    w.low[n] = low;
+    w.high[n] = high;
+    const Vec width = pick(open, high - low, splat(1.0));
+    const Vec one = keep(w.on[n], splat(1.0));
+    const Vec slope = pick(open, high / width, one);
+    w.slope[n] = slope;
+    w.shift[n] = keep(open, -low * slope);
+    w.under[n] = pick(open, keep(high > -low, splat(1.0)), one);
+    const Vec q = 5.0 / width;
+    w.middle[n] = pick(open, 0.5 + 0.5 * (low + high) * q, one);
+    w.scale[n] = keep(open, 0.75 * q);
+  }
+
+  // Neurons of a layer that are not off in every lane, and the weights between the
+  // active neurons of two layers side by side.
+  void collect(const Member& member, int k) const {
+    const Layer& layer = member.layers[k];
+    int* list = active(k);
+    int count = 0;
+    for (int r = 0; r < layer.rows; ++r)
+      if (any(w.unstable[layer.first + r] | w.on[layer.first + r])) list[count++] = r;
+    actives(k) = count;
+    const std::size_t at = k == 0 ? 0 : w.packed_at[k];
+    double* packed = w.packed + at;
+    double* bias = w.packed_bias + k * wide();
+    const int cols = k == 0 ? 0 : actives(k - 1);
+    const int* from = active(k > 0 ? k - 1 : 0);
+    for (int i = 0; i < count; ++i) {
+      const double* row = layer.weights.data() + std::size_t(list[i]) * layer.cols;
+      for (int j = 0; j < cols; ++j) packed[std::size_t(i) * cols + j] = row[from[j]];
+      bias[i] = layer.bias[list[i]];
+    }
+    w.packed_at[k + 1] = at + std::size_t(count) * cols;
+  }
+
+  void first_layer(const Member& member) const {
+    Vec* wr = jacobian(0);
+    const std::size_t at0 = index * wide();
+    Vec *sizes = w.sizes + at0 * d, *hcs = w.hc + at0, *totals = w.total + at0;
+    Vec *lbs = w.lb + at0, *ubs = w.ub + at0;
+    const Layer& layer = member.layers[0];
+    for (int r = 0; r < layer.rows; ++r) {
+      const int n = layer.first + r;
+      Vec* row = wr + std::size_t(r) * d;
+      const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
+      if (!any(w.unstable[n] | w.on[n])) continue;
+      Vec hc = splat(layer.bias[r]), total = Vec{};
+      for (int p = 0; p < d; ++p) {
+        row[p] = weights[p] * w.radius[p];
+        sizes[std::size_t(r) * d + p] = vabs(row[p]);
+        w.smear[std::size_t(n) * d + p] = 2.0 * vabs(row[p]);
+        hc += weights[p] * w.centre[p];
+        total += vabs(row[p]);
+      }
+      hcs[r] = hc;
+      totals[r] = total;
+      if (any(w.unstable[n])) {
+        Vec multiplier, up = total, down = total;
+        if (cut.used) {
+          for (int p = 0; p < d; ++p) w.trial[p] = -row[p];
+          up = support(row, 1, d, cut, model.unit, multiplier);
+          down = support(w.trial, 1, d, cut, model.unit, multiplier);
+        }
+        settle(layer, r, hc - down, hc + up);
+      } else {
+        settle(layer, r, hc - total, hc + total);
+      }
+      const Vec margin = splat(layer.margin[r]);
+      const Mask open = w.unstable[n];
+      lbs[r] = pick(open, hc - total - margin, splat(-1.0));
+      ubs[r] = pick(open, hc + total + margin, splat(1.0));
+    }
+    collect(member, 0);
+    int opens = 0, fixeds = 0;
+    for (int i = 0; i < actives(0); ++i) {
+      const int r = active(0)[i], n = layer.first + r;
+      if (any(w.unstable[n])) open()[opens++] = r;
+      if (any(w.on[n])) fixed()[fixeds++] = r;
+    }
+    w.opens[index] = opens;
+    w.fixeds[index] = fixeds;
+  }
+
+  // Down to the first layer's outputs: from w.rows (coefficients of layer k-1's outputs,
+  // active neurons only) to w.rows for layer 0; constants are added to c.
+  void descend(const Member& member, int k, const Vec* signs, Vec* c) const {
+    for (int s = k - 1; s >= 1; --s) {
+      const Layer& layer = member.layers[s];
+      const int count = actives(s);
+      const int* list = active(s);
+      const double* bias = w.packed_bias + s * wide();
+      if (settings.row_slopes)
+        along<2>(signs, jacobian(s), d, list, count, nullptr, w.deviation);
+      for (int i = 0; i < count; ++i) {
+        const int n = layer.first + list[i];
+        const Vec su = w.slope[n], tu = w.shift[n], b = splat(bias[i]);
+        Vec below[2] = {w.under[n], w.under[n]};
+        Vec* row = w.rows + i * kTile;
+        for (int t = 0; t < kTile; ++t) {
+          if (settings.row_slopes) {
+            const Vec dev = w.deviation[i * 2 + t / 2];
+            const Vec move = w.scale[n] * dev;
+            below[t % 2] = clip01(w.middle[n] + (t % 2 ? -move : move));
+          }
+          const Vec plus = vmax(row[t], Vec{}), minus = vmin(row[t], Vec{});
+          row[t] = plus * su + minus * below[t % 2];
+          c[t] += plus * tu + row[t] * b;
+        }
+      }
+      gemm(w.rows, count, w.packed + w.packed_at[s], actives(s - 1), w.next);
+      Vec* swap = w.rows;
+      w.rows = w.next;
+      w.next = swap;
+    }
+  }
+
+  // Upper forms of the tile in the inputs: g [p][t] (times radius), c (value at the
+  // centre); returns their largest values on box and cut. `f` is the first layer.
+  void lift(const Member& member, const FirstLayer& f, Vec* c, Vec* value) const {
+    const Layer& layer = member.layers[0];
+    const int count = actives(0);
+    const int* list = active(0);
+    int fixeds = 0, opens = 0;
+    for (int i = 0; i < count; ++i) {
+      const int r = list[i], n = layer.first + r;
+      const Vec* row = w.rows + i * kTile;
+      if (fixeds < w.fixeds[index] && r == fixed()[fixeds]) {
+        for (int t = 0; t < kTile; ++t) {
+          const Vec a = keep(w.on[n], row[t]);
+          w.first[fixeds * kTile + t] = a;
+          c[t] += a * f.centre[r];
+        }
+        ++fixeds;
+      }
+      if (opens < f.count && r == f.list[opens]) {
+        for (int t = 0; t < kTile; ++t)
+          w.coef[opens * kTile + t] = keep(w.unstable[n], row[t]);
+        ++opens;
+      }
+    }
+    for (int x = 0; x < d * kTile; ++x) w.stable[x] = Vec{};
+    spread<kTile>(w.first, f.slopes, d, fixed(), fixeds, w.stable);
+    Vec constant[kTile];
+    for (int t = 0; t < kTile; ++t) constant[t] = c[t];
+    for (int i = 0; i < opens; ++i) {
+      const int r = f.list[i], n = layer.first + r;
+      for (int t = 0; t < kTile; ++t) {
+        const Vec a = w.coef[i * kTile + t];
+        const Vec plus = vmax(a, Vec{}), minus = vmin(a, Vec{});
+        const Vec slope = plus * w.slope[n] + minus * w.under[n];
+        w.first[i * kTile + t] = slope;
+        c[t] += plus * w.shift[n] + slope * f.centre[r];
+      }
+    }
+    for (int x = 0; x < d * kTile; ++x) w.g[x] = w.stable[x];
+    spread<kTile>(w.first, f.slopes, d, f.list, opens, w.g);
+    Vec multiplier[kTile];
+    for (int t = 0; t < kTile; ++t) {
+      value[t] = c[t] + support(w.g + t, kTile, d, cut, model.unit, multiplier[t]);
+      if (any(multiplier[t] > 0.0)) {  // from here on, forms plus multiplier times cut
+        const Vec gain = multiplier[t] * cut.s + model.unit * multiplier[t] * cut.size;
+        c[t] += gain;
+        constant[t] += gain;
+        for (int p = 0; p < d; ++p) {
+          w.g[p * kTile + t] += multiplier[t] * cut.a[p];
+          w.stable[p * kTile + t] += multiplier[t] * cut.a[p];
+        }
+      }
+    }
+    if (settings.vertex_lines && opens > 0) anchor(f, constant, c, value);
+    for (int t = 0; t < kTile; ++t)
+      if (any(multiplier[t] > 0.0))
+        for (int p = 0; p < d; ++p) w.g[p * kTile + t] -= multiplier[t] * cut.a[p];
+  }
+
+  // Both passes of the anchored lines, mixed into (g, c).
+  void anchor(const FirstLayer& f, const Vec* constant, Vec* c, Vec* value) const {
+    Vec cnew[kTile];
+    for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
+    for (int x = 0; x < d * kTile; ++x) {
+      w.gnew[x] = w.stable[x];
+      w.signs[x] = pick(w.g[x] >= 0.0, splat(1.0), splat(-1.0));
+    }
+    vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);
+    for (int t = 0; t < kTile; ++t)
+      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t]);
+    Mask some = none();
+    for (int x = 0; x < d * kTile; ++x) {
+      const Mask turned = (w.gnew[x] * w.signs[x] < 0.0) | (w.g[x] * w.signs[x] < 0.0);
+      w.undecided[x] = keep(turned, splat(1.0));
+      w.signs[x] = keep(~turned, w.signs[x]);
+      some |= turned;
+    }
+    if (!any(some)) return;
+    for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
+    for (int x = 0; x < d * kTile; ++x) w.gnew[x] = w.stable[x];
+    mixed_lines<kTile>(f, w.coef, w.signs, w.undecided, w.anchor, w.range, w.first, w.second,
+                w.third, w.gnew, cnew, w.gopen);
+    for (int t = 0; t < kTile; ++t)
+      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t]);
+  }
+
+  // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.
+  void sensitivities(const Member& member, int k) const {
+    const Layer &layer = member.layers[k], &before = member.layers[k - 1];
+    const Vec* from = jacobian(k - 1);
+    for (int r = 0; r < layer.rows; ++r) {
+      if (!any(w.unstable[layer.first + r] | w.on[layer.first + r])) continue;
+      Vec* row = jacobian(k) + std::size_t(r) * d;
+      for (int p = 0; p < d; ++p) row[p] = Vec{};
+      const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
+      for (int i = 0; i < actives(k - 1); ++i) {
+        const int j = active(k - 1)[i];
+        const Vec factor = weights[j] * w.slope[before.first + j];
+        const Vec* source = from + std::size_t(j) * d;
+        for (int p = 0; p < d; ++p) row[p] += factor * source[p];
+      }
+    }
+  }
+
+  // Bound the rows of layer k that are unstable in some lane and wanted; `wanted` lanes
+  // of rows with a nonpositive output factor may be told to skip them.
+  void layer(const Member& member, const FirstLayer& f, int k, Mask skip) const {
+    const Layer& layer = member.layers[k];
+    if (settings.row_slopes) sensitivities(member, k);
+    int pending[2], count = 0;
+    for (int r = 0; r < layer.rows; ++r) {
+      const int n = layer.first + r;
+      const Mask idle = model.only_below[n] ? skip : none();
+      if (!any(w.unstable[n] & ~idle)) {
+        const Vec size = splat(layer.size[r]);
+        for (int p = 0; p < d; ++p) w.smear[std::size_t(n) * d + p] = Vec{};
+        settle(layer, r, -size, size);
+        continue;
+      }
+      pending[count++] = r;
+      if (count == 2) {
+        rows(member, f, k, pending, skip);
+        count = 0;
+      }
+    }
+    if (count == 1) {
+      pending[1] = pending[0];
+      rows(member, f, k, pending, skip);
+    }
+    collect(member, k);
+  }
+
+  void rows(const Member& member, const FirstLayer& f, int k, const int* pair,
+            Mask skip) const {
+    const Layer& layer = member.layers[k];
+    Vec c[kTile], value[kTile];
+    for (int t = 0; t < kTile; ++t) {
+      const double sign = t % 2 ? -1.0 : 1.0;
+      c[t] = splat(sign * layer.bias[pair[t / 2]]);
+    }
+    const double* upper = layer.weights.data() + std::size_t(pair[0]) * layer.cols;
+    const double* lower = layer.weights.data() + std::size_t(pair[1]) * layer.cols;
+    for (int i = 0; i < actives(k - 1); ++i) {
+      const int j = active(k - 1)[i];
+      Vec* row = w.rows + i * kTile;
+      row[0] = splat(upper[j]), row[1] = splat(-upper[j]);
+      row[2] = splat(lower[j]), row[3] = splat(-lower[j]);
+    }
+    if (settings.row_slopes)
+      for (int p = 0; p < d; ++p)
+        for (int q = 0; q < 2; ++q) {
+          const Vec j = jacobian(k)[std::size_t(pair[q]) * d + p];
+          w.trial[p * 2 + q] = pick(j > 0.0, splat(1.0), keep(j < 0.0, splat(-1.0)));
+        }
+    descend(member, k, w.trial, c);
+    lift(member, f, c, value);
+    for (int q = 0; q < (pair[0] == pair[1] ? 1 : 2); ++q) {
+      const int r = pair[q], n = layer.first + r;
+      Vec* smear = w.smear + std::size_t(n) * d;
+      for (int p = 0; p < d; ++p)
+        smear[p] = vabs(w.g[p * kTile + 2 * q]) + vabs(w.g[p * kTile + 2 * q + 1]);
+      Vec high = value[2 * q], low = -value[2 * q + 1];
+      if (model.only_below[n]) {
+        const Vec size = splat(layer.size[r]);
+        high = pick(skip, size, high);
+        low = pick(skip, -size, low);
+        for (int p = 0; p < d; ++p) smear[p] = keep(~skip, smear[p]);
+      }
+      settle(layer, r, low, high);
+    }
+  }
+};

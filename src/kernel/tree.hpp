@@ -1,0 +1,98 @@
+// The open nodes of a search and the threads that explore them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "model.hpp"
+
+namespace ennopt {
+
+// Objective at one point, through every neuron.
+double evaluate(const Model& model, const double* x);
+
+// Local search from x inside a box: steps along the signs of the gradient, shorter
+// when they do not help. Changes x, returns its value.
+double ascend(const Model& model, const double* lower, const double* upper, double* x);
+
+// What counts as proved: a bound of value + gap * max(|value|, floor).
+struct Tolerance {
+  double gap = 1e-4, floor = 0.0;
+  double cutoff(double value) const;
+};
+
+// Blocks of equal size from chunks that are never moved.
+class Store {
+ public:
+  explicit Store(std::size_t stride) : stride_(stride) {}
+  std::uint32_t put(const double* node);
+  double* at(std::uint32_t slot);
+  void release(std::uint32_t slot) { free_.push_back(slot); }
+  std::size_t bytes() const { return chunks_.size() * kChunk * stride_ * sizeof(double); }
+
+ private:
+  static constexpr std::size_t kChunk = 1024;
+  std::size_t stride_;
+  std::vector<std::unique_ptr<double[]>> chunks_;
+  std::vector<std::uint32_t> free_;
+  std::uint32_t next_ = 0;
+};
+
+// When `explore` returns: nodes bounded, seconds, bytes of open nodes beyond which it
+// dives instead of going best-first, nodes of one dive, threads.
+struct Budget {
+  double nodes = std::numeric_limits<double>::infinity();
+  double seconds = std::numeric_limits<double>::infinity();
+  double bytes = 2e9;
+  int dive = 256;
+  int threads = 1;
+};
+
+class Tree {
+ public:
+  Tree(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings,
+       Tolerance tolerance, std::vector<double> lower, std::vector<double> upper);
+
+  void add(const double* node);      // a node in the layout of model.hpp
+  void plant();                      // the whole box
+  bool take(double* node);           // the open node of the largest bound
+  bool offer(const double* x);       // a point; true if it beats the incumbent
+  std::int64_t explore(const Budget& budget);
+
+  double bound() const;              // no point of the box is better: proved
+  double value() const { return value_.load(); }
+  double cutoff() const { return cutoff_.load(); }
+  std::size_t open() const { return heap_.size(); }
+  std::size_t bytes() const { return store_.bytes(); }
+  double stuck() const { return stuck_; }
+  const std::vector<double>& point() const { return point_; }
+  const Layout& layout() const { return layout_; }
+
+ private:
+  struct Crew;
+  void work(Crew& crew);
+  void push(const double* node);
+  bool pop(double* node);
+  bool offer_locked(const double* x, double value);
+
+  std::shared_ptr<const Model> model_;
+  const BoundTable* table_;
+  Settings settings_;
+  Tolerance tolerance_;
+  Layout layout_;
+  std::vector<double> lower_, upper_, point_;
+  Store store_;
+  std::vector<std::pair<double, std::uint32_t>> heap_;
+  std::atomic<double> value_, cutoff_;
+  std::atomic<std::size_t> waiting_nodes_{0};
+  double stuck_ = -std::numeric_limits<double>::infinity();  // leaves too thin to split
+  std::mutex mutex_;
+};
+
+}  // namespace ennopt

@@ -1,0 +1,66 @@
+// Scratch of one thread: everything a batch of nodes needs, allocated once.
+#pragma once
+
+// Hands out aligned arrays from one block; with a null block it only counts bytes.
+struct Arena {
+  char* block;
+  std::size_t used = 0;
+  template <class T>
+  T* take(std::size_t count) {
+    used = (used + 63) & ~std::size_t(63);
+    T* array = reinterpret_cast<T*>(block + used);
+    used += count * sizeof(T);
+    return array;
+  }
+};
+
+struct Work {
+  // The batch: boxes, cuts.
+  Vec *lower, *upper, *centre, *radius, *cut, *scaled, *inverse;
+  // Every neuron: bounds, lines, status, dependence on the inputs for the smear.
+  Vec *low, *high, *slope, *shift, *under, *alpha, *coefficient, *smear;
+  Mask *unstable, *on;
+  // Rule 1: alpha = clip(middle + scale * deviation).
+  Vec *middle, *scale;
+  // First layer of each member: wr, |wr|, hc, T, Lb, Ub, unstable and on neurons.
+  Vec *slopes, *sizes, *hc, *total, *lb, *ub;
+  int *open, *opens, *fixed, *fixeds;
+  Vec* jacobian;  // sensitivities of the current member's deeper layers
+  // Active neurons of each layer, and the packed weights between active neurons.
+  int *active, *actives;  // lists; counts per member and layer
+  double *packed, *packed_bias;
+  std::size_t* packed_at;
+  // A tile of rows.
+  Vec *rows, *next, *deviation, *coef, *anchor, *range, *first, *second, *third;
+  Vec *g, *gnew, *gopen, *stable, *signs, *undecided;
+  // The objective.
+  Vec *form, *base, *best, *point, *ahead, *trial, *score;
+
+  Work(const Model& m, Arena& arena) {
+    const std::size_t d = m.inputs, n = m.neurons, w = m.widest + 1, deep = m.deepest + 1;
+    auto vec = [&](std::size_t count) { return arena.take<Vec>(count + 1); };
+    lower = vec(d), upper = vec(d), centre = vec(d), radius = vec(d), cut = vec(d);
+    scaled = vec(d), inverse = vec(d);
+    low = vec(n), high = vec(n), slope = vec(n), shift = vec(n), under = vec(n);
+    alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
+    unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
+    middle = vec(n), scale = vec(n);
+    const std::size_t e = m.members.size();
+    slopes = vec(e * w * d), sizes = vec(e * w * d), jacobian = vec(deep * w * d);
+    hc = vec(e * w), total = vec(e * w), lb = vec(e * w), ub = vec(e * w);
+    open = arena.take<int>(e * w), opens = arena.take<int>(e);
+    fixed = arena.take<int>(e * w), fixeds = arena.take<int>(e);
+    active = arena.take<int>(e * deep * w), actives = arena.take<int>(e * deep);
+    packed = arena.take<double>(deep * w * (w > d ? w : d));
+    packed_bias = arena.take<double>(deep * w);
+    packed_at = arena.take<std::size_t>(deep + 1);
+    const std::size_t tile = kTile * (w > d ? w : d);
+    rows = vec(tile), next = vec(tile), deviation = vec(tile), coef = vec(tile);
+    anchor = vec(tile), range = vec(tile);
+    first = vec(tile), second = vec(tile), third = vec(tile);
+    g = vec(d * kTile), gnew = vec(d * kTile), gopen = vec(d * kTile);
+    stable = vec(d * kTile), signs = vec(d * kTile), undecided = vec(d * kTile);
+    form = vec(d), base = vec(d), best = vec(d), point = vec(d), score = vec(d);
+    ahead = vec(2 * w), trial = vec(2 * (w > d ? w : d));
+  }
+};
