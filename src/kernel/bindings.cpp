@@ -191,16 +191,16 @@ NB_MODULE(_kernel, m) {
   nb::class_<Tree>(m, "Tree")
       .def("__init__",
            [](Tree* self, std::shared_ptr<Model> model, const Settings& settings,
-              double gap, double floor, const Vector& lower, const Vector& upper,
+              double gap, double floor, double least, const Vector& lower, const Vector& upper,
               const std::string& name) {
              if (int(lower.shape(0)) != model->inputs ||
                  int(upper.shape(0)) != model->inputs)
                throw std::invalid_argument("Expected one bound for each input.");
-             new (self) Tree(model, table_named(name), settings, Tolerance{gap, floor},
+             new (self) Tree(model, table_named(name), settings, Tolerance{gap, floor, least},
                              copied(lower), copied(upper));
            },
            nb::arg("model"), nb::arg("settings"), nb::arg("gap"), nb::arg("floor"),
-           nb::arg("lower"), nb::arg("upper"), nb::arg("instruction_set") = "")
+           nb::arg("least"),            nb::arg("lower"), nb::arg("upper"), nb::arg("instruction_set") = "")
       .def("plant", &Tree::plant)
       .def("offer",
            [](Tree& tree, const Vector& x) {

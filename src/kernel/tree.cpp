@@ -79,7 +79,7 @@ double ascend(const Model& model, const double* lower, const double* upper, doub
 
 double Tolerance::cutoff(double value) const {
   if (!std::isfinite(value)) return -kInfinity;
-  return value + gap * std::max(std::fabs(value), floor);
+  return value + std::max(gap * std::max(std::fabs(value), floor), least);
 }
 
 std::uint32_t Store::put(const double* node) {

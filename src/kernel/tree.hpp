@@ -21,9 +21,9 @@ double evaluate(const Model& model, const double* x);
 // when they do not help. Changes x, returns its value.
 double ascend(const Model& model, const double* lower, const double* upper, double* x);
 
-// What counts as proved: a bound of value + gap * max(|value|, floor).
+// What counts as proved: a bound of value + max(gap * max(|value|, floor), least).
 struct Tolerance {
-  double gap = 1e-4, floor = 0.0;
+  double gap = 1e-4, floor = 0.0, least = 0.0;
   double cutoff(double value) const;
 };
 

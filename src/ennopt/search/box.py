@@ -1,0 +1,154 @@
+"""Branch and bound on the inputs with compiled linear-relaxation bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ennopt.bounds.compiled import (
+    compile_model,
+    folded_members,
+    kernel,
+    objective_margin,
+    reach_of,
+)
+from ennopt.problem import ZERO_SHARE, Problem
+from ennopt.result import Result, Status
+from ennopt.run import Run, Tools
+from ennopt.search.heuristics import ascend, distinct, polish
+
+SLICE_SECONDS = 0.1
+"""How long the kernel works between two looks at limits, callback and Ctrl-C."""
+
+CLOSING_SHARE = 1.0 - 1e-6
+"""Share of the tolerance that nodes are pruned with: rounding needs the rest."""
+
+MARGIN_SHARE = 16.0
+"""Rounding margins of the objective below which no gap can be proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSearch:
+    """Branch and bound on the inputs: our own exact method.
+
+    A node is a box; its bound comes from linear majorants of the members that are
+    summed before they are maximized. The kernel explores thousands of nodes per
+    second; the method only hands out work.
+
+    Parameters
+    ----------
+    starts
+        Random points from which a value is sought before the search.
+    polished
+        How many of the best points are polished by linear programs.
+    row_slopes, vertex_lines
+        The two rules for deep networks; worth their price beyond one hidden layer.
+    slope_steps
+        Most steps that improve the slopes of a node close to the cutoff.
+    dive
+        Nodes explored below one popped node before the best open node is popped again.
+    instruction_set
+        ``""`` for the best of this machine, or one of `instruction_sets`.
+
+    Examples
+    --------
+    >>> from ennopt import Ensemble, Network, maximize
+    >>> absolute = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> maximize(Ensemble([absolute]), [(-2, 1)], method=BoxSearch()).value
+    2.0
+    """
+
+    starts: int = 256
+    polished: int = 3
+    row_slopes: bool = True
+    vertex_lines: bool = True
+    slope_steps: int = 30
+    dive: int = 256
+    instruction_set: str = ""
+
+    def solve(self, problem: Problem, tools: Tools) -> Result:
+        """Search until a limit of `tools` or a proof."""
+        rng = np.random.default_rng(tools.seed)
+        tree: Any = None
+        with tools.start(problem, self) as run:
+            with run.phase("values"):
+                self._first_values(run, rng)
+                run.tick()
+            with run.phase("search"):
+                tree = self.plant(problem, tools.limits.gap)
+                tree.offer(run.x)
+                self._search(run, tree)
+        return self._finish(run, tree)
+
+    def plant(self, problem: Problem, gap: float) -> Any:
+        """A tree whose only open node is the whole domain."""
+        tree = self.empty_tree(problem, gap)
+        tree.plant()
+        return tree
+
+    def empty_tree(self, problem: Problem, gap: float) -> Any:
+        """A tree without nodes: what a unit of work explores in."""
+        module = kernel()
+        domain = problem.domain
+        settings = module.Settings()
+        settings.row_slopes = self.row_slopes
+        settings.vertex_lines = settings.output_lines = self.vertex_lines
+        settings.max_steps = self.slope_steps
+        floor = ZERO_SHARE * min(1.0, problem.scale())
+        least = MARGIN_SHARE * objective_margin(
+            folded_members(problem.ensemble), reach_of(domain)
+        )
+        return module.Tree(
+            compile_model(problem.ensemble, domain), settings, gap * CLOSING_SHARE,
+            floor, least, domain.lower, domain.upper, self.instruction_set,
+        )  # fmt: skip
+
+    def _first_values(self, run: Run, rng: np.random.Generator) -> None:
+        ensemble, domain = run.problem.ensemble, run.problem.domain
+        starts = np.concatenate(
+            [0.5 * (domain.lower + domain.upper)[None], domain.sample(self.starts, rng)]
+        )
+        points, _ = ascend(ensemble, domain, starts)
+        run.offer(points[:1])
+        for point in distinct(points, domain, self.polished):
+            if run.ended() is not None:
+                return
+            run.offer(polish(ensemble, domain, point))
+
+    def _search(self, run: Run, tree: Any) -> None:
+        """The outer loop: let the kernel work, look at the clock, tell the record."""
+        limits, tools = run.limits, run.tools
+        while tree.open and run.ended() is None:
+            done = tree.explore(
+                nodes=limits.nodes - run.nodes,
+                seconds=min(SLICE_SECONDS, run.remaining()),
+                bytes=limits.memory,
+                dive=self.dive,
+                threads=tools.threads,
+            )
+            run.count(done)
+            self._improve(run, tree)
+            run.prove(tree.bound)
+            run.tick()
+
+    def _improve(self, run: Run, tree: Any) -> None:
+        """A better point of the kernel: polish it and tell both sides."""
+        if tree.value > run.value and run.offer(tree.point):
+            if self.polished:
+                x = np.asarray(run.x)
+                run.offer(polish(run.problem.ensemble, run.problem.domain, x))
+            tree.offer(run.x)
+
+    def _finish(self, run: Run, tree: Any) -> Result:
+        status = None
+        if tree is not None:
+            run.details["open_nodes"] = int(tree.open)
+            if tree.open == 0 and not run.closed() and run.ended() is None:
+                status = Status.OPTIMAL
+                run.notes.append(
+                    f"The gap asked for is below what float64 can prove here; proved "
+                    f"to {run.bound - run.value:.2g}."
+                )
+        return run.finish(status)
