@@ -92,7 +92,7 @@ def _convert(model: Any, num_inputs: int | None) -> Ensemble:
     if framework == "onnx":
         from ennopt.convert import onnx
 
-        return onnx.load_model(model, num_inputs)
+        return onnx.load_model(getattr(model, "model_proto", model), num_inputs)
     kind = type(model)
     name = kind.__name__
     if kind.__module__ != "builtins":
@@ -109,6 +109,7 @@ def _framework(model: Any) -> str | None:
         ("torch", "Module"): "torch",
         ("keras", "Layer"): "keras",
         ("onnx", "ModelProto"): "onnx",
+        ("torch", "ONNXProgram"): "onnx",  # what torch.onnx.export returns
     }
     # the most derived class decides: Keras layers on torch are torch modules too
     for kind in type(model).__mro__:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _UNTOUCHED = {
 _FILE_MODULES = {
     None, "builtins", "keras", "keras.layers", "keras.models", "keras.initializers",
     "keras.regularizers", "keras.constraints", "keras.dtype_policies",
-    "keras.optimizers", "keras.losses", "keras.metrics",
+    "keras.optimizers", "keras.losses", "keras.metrics", "keras.src.models.functional",
 }  # fmt: skip
 
 
@@ -40,7 +41,10 @@ def load_file(path: Path) -> Ensemble:
     keras = _require_keras()
     try:
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
-    except (ValueError, TypeError, KeyError, OSError, AttributeError) as error:
+    except (
+        ValueError, TypeError, KeyError, OSError, AttributeError, RuntimeError,
+        IndexError, EOFError,
+    ) as error:  # fmt: skip
         reason = str(error).partition("\n")[0]
         raise ModelConfigurationError(
             f"Expected a saved Keras model, got a file that Keras cannot read "
@@ -67,8 +71,13 @@ def _check_file(path: Path) -> None:
     """Refuse archives that are damaged or whose configuration reaches for code."""
     try:
         with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"{damaged} is damaged")
             config = json.loads(archive.read("config.json"))
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
+    except (
+        zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError,
+        RuntimeError,
+    ) as error:  # fmt: skip
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise ModelConfigurationError(
@@ -274,7 +283,7 @@ class _Reader:
             "threshold": layer.threshold,
         }
         if any(setting for setting in settings.values()):
-            raise refuse("a ReLU", str(settings), ("the plain one",),
+            raise refuse("a ReLU", str(settings), ("ReLU()",),
                          where=f"'{layer.name}'")  # fmt: skip
         return graph.relu(values[0])
 

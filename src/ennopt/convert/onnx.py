@@ -43,7 +43,12 @@ def load_file(path: Path, num_inputs: int | None = None) -> Ensemble:
             "The file is empty or is not an ONNX model."
         )
     _load_external(model, path, onnx)
-    return load_model(model, num_inputs)
+    try:
+        return load_model(model, num_inputs)
+    except UnicodeDecodeError as error:  # names are decoded when they are read
+        raise ModelConfigurationError(
+            f"Expected names in UTF-8, got {error} in {path}. The file is damaged."
+        ) from error
 
 
 def _load_external(model: Any, path: Path, onnx: Any) -> None:
@@ -209,7 +214,10 @@ def _apply(node: Any, arguments: list[Any], where: str, onnx: Any) -> list[Any]:
         raise
     except PredictorNotSupportedError as error:
         raise PredictorNotSupportedError(f"{error} At {where}.") from error
-    except (ValueError, IndexError, KeyError, TypeError) as error:
+    except (
+        ValueError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError,
+        AttributeError,
+    ) as error:  # fmt: skip
         raise ModelConfigurationError(
             f"Expected an operator {node.op_type} with inputs that fit, got "
             f"{error} at {where}."
@@ -237,7 +245,7 @@ def _fold(
         raise _refused(node, where) from error
     except (
         ValueError, TypeError, IndexError, KeyError, RuntimeError, MemoryError,
-        AttributeError,
+        AttributeError, ArithmeticError,
     ) as error:  # fmt: skip
         raise ModelConfigurationError(
             f"Expected constants that {node.op_type} can take, got "
@@ -248,16 +256,7 @@ def _fold(
 def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
     """Predictions of an ONNX runtime, point by point when the graph wants that."""
     batched = all(len(shape) > 1 and shape[0] == 0 for shape in shapes.values())
-    if importlib.util.find_spec("onnxruntime") is not None:
-        runtime = require("onnxruntime", "onnx")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = 1
-        session: Any = runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    else:
-        session = require("onnx.reference", "onnx").ReferenceEvaluator(model)
+    session, errors = _session(model)
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     dtypes = {
         name: require("onnx.helper", "onnx").tensor_dtype_to_np_dtype(types[name])
@@ -273,11 +272,53 @@ def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
         ):
             target = (len(x), *shape[1:]) if len(shape) > 1 else shape
             feeds[name] = block.reshape(target).astype(dtypes[name])
-        return session.run(None, feeds)[0]
+        try:
+            return session.run(None, feeds)[0]
+        except errors as error:
+            raise ModelConfigurationError(
+                f"Expected an ONNX model that runs, got {error!r:.150} from "
+                f"{type(session).__name__}."
+            ) from error
 
     if batched:
         return predict
     return lambda x: np.stack([np.ravel(predict(point[None])) for point in x])
+
+
+def _session(model: Any) -> tuple[Any, tuple[type[Exception], ...]]:
+    """What runs the model, and the errors it may raise.
+
+    onnxruntime if it is installed and knows the opset, else ONNX's own reference.
+    """
+    if importlib.util.find_spec("onnxruntime") is not None:
+        runtime = require("onnxruntime", "onnx")
+        state = require("onnxruntime.capi.onnxruntime_pybind11_state", "onnx")
+        kinds = [k for k in vars(state).values() if isinstance(k, type)]
+        errors = tuple(k for k in kinds if issubclass(k, Exception))
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        try:
+            session = runtime.InferenceSession(
+                model.SerializeToString(), options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=0,  # it prints on stdout
+            )  # fmt: skip
+        except (*errors, ValueError, RuntimeError):
+            pass  # older than the model: the reference decides whether it runs
+        else:
+            return session, (*errors, ValueError, RuntimeError)
+    reference = require("onnx.reference", "onnx")
+    known = (
+        ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError,
+        ArithmeticError,
+    )  # fmt: skip
+    try:
+        return reference.ReferenceEvaluator(model), known
+    except known as error:
+        raise ModelConfigurationError(
+            f"Expected an ONNX model that runs, got {error!r:.150}."
+        ) from error
 
 
 def _ints(values: Any) -> list[int] | None:

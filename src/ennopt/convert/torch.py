@@ -52,6 +52,7 @@ def load_module(module: Any, num_inputs: int | None = None) -> Ensemble:
         )  # fmt: skip
     plain = _evaluated_copy(module, torch)
     traced = _trace(plain, torch)
+    _check_layers(traced, torch)
     width = num_inputs or _find_width(plain, traced, torch)
     source, (x,) = graph.inputs([(1, width)])
     with np.errstate(invalid="ignore", over="ignore"):
@@ -107,6 +108,23 @@ def _trace(module: Any, torch: Any) -> Any:
             f"{type(module).__name__}. Remove branches and loops that depend on the "
             "data, or export the model to ONNX and load that."
         ) from error
+
+
+def _check_layers(traced: Any, torch: Any) -> None:
+    """Refuse unknown layers by name, before anything is computed."""
+    root, calls = traced
+    modules = dict(root.named_modules())
+    nn = torch.nn
+    for node in calls.nodes:
+        if node.op == "call_module":
+            layer = modules[node.target]
+            known = isinstance(layer, nn.Linear | nn.BatchNorm1d) or (
+                type(layer) in (nn.ReLU, nn.Flatten, nn.Unflatten)
+                or type(layer).__name__ in _UNTOUCHED
+            )
+            if not known:
+                name = type(layer).__name__
+                raise refuse("a layer", name, MODULES, where=f"'{node.target}'")
 
 
 def _find_width(module: Any, traced: Any, torch: Any) -> int:
@@ -207,6 +225,8 @@ def _checked(
             f"Expected shapes that fit, got {error} at {where!r}."
         ) from error
     except PredictorNotSupportedError as error:
+        if f"'{where}'" in str(error):
+            raise
         raise PredictorNotSupportedError(f"{error} At {where!r}.") from error
     except TypeError as error:
         raise PredictorNotSupportedError(
@@ -259,9 +279,7 @@ def _layer(layer: Any, value: graph.Tensor, name: str, torch: Any) -> Any:
         return graph.flatten(value, layer.start_dim, layer.end_dim)
     if type(layer) is nn.Unflatten:
         return _unflatten(value, layer.dim, layer.unflattened_size)
-    if type(layer).__name__ in _UNTOUCHED:
-        return value
-    raise refuse("a layer", type(layer).__name__, MODULES, where=f"'{name}'")
+    return value  # dropout in eval mode, identity
 
 
 def _linear(value: graph.Tensor, weight: Any, bias: Any = None) -> Any:

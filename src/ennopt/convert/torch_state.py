@@ -27,11 +27,12 @@ def load_state_file(path: Path) -> Ensemble:
             IndexError, TypeError, AttributeError, OSError) as error:  # fmt: skip
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        reason = f"{type(error).__name__}: {reason:.100}"
         raise ModelConfigurationError(
-            f"Expected a file of tensors (a state dict), got one that cannot be read "
-            f"without running code from it ({reason:.150}): {path}. Save "
-            "model.state_dict(), or load the module yourself and pass it."
+            f"Expected a file of tensors alone (a state dict), got one that is damaged "
+            f"or holds more ({reason}): {path}. Save model.state_dict(), or load the "
+            "module yourself and pass it."
         ) from error
     return load_state(content, str(path))
 

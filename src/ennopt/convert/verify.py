@@ -121,8 +121,8 @@ def verified(
         raise ModelConfigurationError(
             f"Expected the converted ensemble to predict as the original {source}, "
             f"got a deviation of {deviation:.3g} with predictions up to "
-            f"{np.abs(theirs).max():.3g}. The model does something that its layers "
-            "do not show; please report it."
+            f"{np.abs(theirs).max():.3g}. It does something that its layers do not "
+            "show, such as hooks or mixing the points of a batch."
         )
     return replace(ensemble, source=source or ensemble.source, deviation=deviation)
 
