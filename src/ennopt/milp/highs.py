@@ -112,6 +112,13 @@ class HotLp:
             self._solver.setOptionValue(option, tolerance)
         self._columns = np.arange(model.num_columns, dtype=np.int32)
 
+    def restrict(self, lower: Array, upper: Array) -> None:
+        """Other bounds of the columns, (num_columns,); the basis is kept."""
+        self._model = self._model.with_column_bounds(lower, upper)
+        self._solver.changeColsBounds(
+            self._model.num_columns, self._columns, self._model.lower, self._model.upper
+        )
+
     def maximize(
         self, objective: Array, offset: float = 0.0, seconds: float = math.inf
     ) -> MilpResult:
