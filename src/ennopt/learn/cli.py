@@ -265,12 +265,16 @@ def _searched(
     given: dict[str, Any],
 ) -> Configuration:
     """The best configuration of a search; what was given is not searched."""
-    space = Space(base=base)
-    fixed = {"members": "members", "layers": "layers", "width": "widths"}
-    fixed |= {"batch_size": "batch_sizes"}
-    for name, field in fixed.items():
-        if name in given:
-            space = replace(space, **{field: (given[name],)})
+    every = Space(base=base)
+    space = replace(
+        every,
+        members=(given["members"],) if "members" in given else every.members,
+        layers=(given["layers"],) if "layers" in given else every.layers,
+        widths=(given["width"],) if "width" in given else every.widths,
+        batch_sizes=(
+            (given["batch_size"],) if "batch_size" in given else every.batch_sizes
+        ),
+    )
     if "learning_rate" in given:
         raise ValueError(
             "Expected --search or --learning-rate, got both. A search draws the "

@@ -247,8 +247,7 @@ def _number(cell: Any) -> float:
     try:
         return float(cell)
     except (TypeError, ValueError):
-        missing = cell != cell or type(cell).__name__ in {"NAType", "NaTType"}
-        if missing is True:
+        if type(cell).__name__ in {"NAType", "NaTType"}:  # missing, in pandas
             return math.nan
         raise ValueError(cell) from None
 

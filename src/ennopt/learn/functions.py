@@ -154,7 +154,7 @@ def check(function: Function, *, grid_points: int = GRID_POINTS) -> Check:
             "optimum is misprinted."
         )
     on_grid = float(sign * (sign * values).max())
-    starts = grid[np.argsort(sign * values)[-20:]]
+    starts = grid[np.argsort(sign * values)[-8:]]
     searched = np.stack([_climb(function, sign, start) for start in starts])
     reached = function(searched)
     best = int(np.argmax(sign * reached))

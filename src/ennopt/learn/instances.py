@@ -120,7 +120,10 @@ def _smoke() -> Iterator[Spec]:
 
 
 def _scaling() -> Iterator[Spec]:
-    """One size grows at a time from the middle: d = 5, e = 5, L = 2, n = 40."""
+    """One size grows at a time from the middle: d = 5, e = 5, L = 2, n = 40.
+
+    Trained for fewer epochs: the largest has 20 networks of 400 neurons.
+    """
     for family in ("styblinski", "rosenbrock"):
         shapes = {(5, 5, 2, 40)}
         shapes |= {(d, 5, 2, 40) for d in (2, 5, 10, 20, 30)}
@@ -129,7 +132,7 @@ def _scaling() -> Iterator[Spec]:
         shapes |= {(5, 5, 2, n) for n in (20, 40, 80, 120, 200)}
         shapes |= {(30, 20, 2, 200)}  # everything at its largest
         for d, e, layers, n in sorted(shapes):
-            yield Spec(f"{family}{d}", e, layers, n, 0)
+            yield Spec(f"{family}{d}", e, layers, n, 0, max_epochs=100)
 
 
 PROFILES: dict[str, tuple[Spec, ...]] = {
