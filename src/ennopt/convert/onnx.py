@@ -294,7 +294,8 @@ def _session(model: Any) -> tuple[Any, tuple[type[Exception], ...]]:
         runtime = require("onnxruntime", "onnx")
         state = require("onnxruntime.capi.onnxruntime_pybind11_state", "onnx")
         kinds = [k for k in vars(state).values() if isinstance(k, type)]
-        errors = tuple(k for k in kinds if issubclass(k, Exception))
+        errors: tuple[type[Exception], ...] = (ValueError, RuntimeError)
+        errors += tuple(k for k in kinds if issubclass(k, Exception))
         options = runtime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
@@ -304,10 +305,10 @@ def _session(model: Any) -> tuple[Any, tuple[type[Exception], ...]]:
                 providers=["CPUExecutionProvider"],
                 enable_fallback=0,  # it prints on stdout
             )  # fmt: skip
-        except (*errors, ValueError, RuntimeError):
+        except errors:
             pass  # older than the model: the reference decides whether it runs
         else:
-            return session, (*errors, ValueError, RuntimeError)
+            return session, errors
     reference = require("onnx.reference", "onnx")
     known = (
         ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError,
