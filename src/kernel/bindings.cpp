@@ -238,7 +238,7 @@ NB_MODULE(_kernel, m) {
       .def_prop_ro("stuck", &Tree::stuck)
       .def_prop_ro("open", &Tree::open)
       .def_prop_ro("bytes", &Tree::bytes)
-      .def_prop_ro("point", [](const Tree& tree) {
+      .def("best_point", [](const Tree& tree) {
         return vector(tree.point().data(), tree.point().size());
       });
 }

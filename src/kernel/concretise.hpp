@@ -13,7 +13,7 @@ struct Cut {
 // One multiplier lambda >= 0 for max of g.z: any gives the upper bound
 // sum |g + lambda a| + lambda s; the best one is 0 or a breakpoint -g_q / a_q.
 // Returns the bound without the function's constant; g has stride `step`.
-inline Vec support(const Vec* g, int step, int inputs, const Cut& cut, double unit,
+[[gnu::noinline]] Vec support(const Vec* g, int step, int inputs, const Cut& cut, double unit,
                    Vec& multiplier) {
   Vec best = Vec{}, corner = cut.s;
   multiplier = Vec{};

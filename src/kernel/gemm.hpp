@@ -25,7 +25,7 @@ inline void gemm_columns(const Vec* rows, int count, const double* weights, int 
 
 constexpr int kColumns = kLanes == 8 ? 6 : 3;
 
-inline void gemm(const Vec* rows, int count, const double* weights, int columns,
+[[gnu::noinline]] void gemm(const Vec* rows, int count, const double* weights, int columns,
                  Vec* out) {
   int j = 0;
   for (; j + kColumns <= columns; j += kColumns)
@@ -57,7 +57,7 @@ inline void along_rows(const Vec* signs, const Vec* const* matrix, int inputs,
 }
 
 template <int T>
-inline void along(const Vec* signs, const Vec* matrix, int inputs, const int* list,
+[[gnu::noinline]] void along(const Vec* signs, const Vec* matrix, int inputs, const int* list,
                   int count, const Vec* start, Vec* out) {
   constexpr int I = (kLanes == 8 ? 16 : 8) / T;
   int i = 0;
@@ -97,7 +97,7 @@ inline void spread_columns(const Vec* slopes, const Vec* matrix, int inputs,
 }
 
 template <int T>
-inline void spread(const Vec* slopes, const Vec* matrix, int inputs, const int* list,
+[[gnu::noinline]] void spread(const Vec* slopes, const Vec* matrix, int inputs, const int* list,
                    int count, Vec* g) {
   int p = 0;
   for (; p + kColumns <= inputs; p += kColumns)
@@ -135,7 +135,7 @@ inline void spread_signed_columns(const Vec* first, const Vec* second, const Vec
 }
 
 template <int T>
-inline void spread_signed(const Vec* first, const Vec* second, const Vec* signs,
+[[gnu::noinline]] void spread_signed(const Vec* first, const Vec* second, const Vec* signs,
                           const Vec* matrix, int inputs, const int* list, int count,
                           Vec* g) {
   constexpr int P = kLanes == 8 ? 3 : 1;

@@ -26,7 +26,7 @@ struct FirstLayer {
 
 // Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
 // valid forms is valid. Returns the new value of the form's maximum on the box.
-inline Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
+[[gnu::noinline]] Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
                Vec value) {
   constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
   Vec share = Vec{};
@@ -53,7 +53,7 @@ inline Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
 // neurons' outputs, zero in lanes where a neuron is stable. Adds the lines to (gnew,
 // cnew), which hold the stable part.
 template <int T>
-inline void vertex_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
+[[gnu::noinline]] void vertex_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
                          Vec* anchor, Vec* first, Vec* second, Vec* gnew, Vec* cnew) {
   along<T>(signs, f.slopes, f.inputs, f.list, f.count, f.centre, anchor);
   for (int i = 0; i < f.count; ++i) {
@@ -78,7 +78,7 @@ inline void vertex_lines(const FirstLayer& f, const Vec* coefficients, const Vec
 
 // Second pass: inputs with open[p][t] = 1 are undecided (their sign is 0).
 template <int T>
-inline void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
+[[gnu::noinline]] void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
                         const Vec* open, Vec* anchor, Vec* range, Vec* first, Vec* second,
                         Vec* third, Vec* gnew, Vec* cnew, Vec* gopen) {
   along<T>(signs, f.slopes, f.inputs, f.list, f.count, f.centre, anchor);

@@ -11,7 +11,7 @@ struct Objective {
   // w.form (times radius) and its value at the centre; w.base and `base` hold the part
   // without the unstable neurons of the first layers, w.coefficient what multiplies
   // each neuron's output.
-  Vec majorant(Bounder at, Vec& base) const {
+  [[gnu::noinline]] Vec majorant(Bounder at, Vec& base) const {
     Vec c = Vec{};
     base = Vec{};
     for (int p = 0; p < d; ++p) w.form[p] = w.base[p] = Vec{};
@@ -110,7 +110,7 @@ struct Objective {
   // Values at the point z: through ReLU (exact = true) or through the lines of the
   // majorant, where slopes of neurons with a negative coefficient then move towards the
   // best response [h > 0] by `step` in the lanes of `go`. Returns the objective.
-  Vec walk(Bounder at, const Vec* z, bool exact, double step, Mask go) const {
+  [[gnu::noinline]] Vec walk(Bounder at, const Vec* z, bool exact, double step, Mask go) const {
     Vec sum = Vec{};
     for (std::size_t m = 0; m < model.members.size(); ++m) {
       const Member& member = model.members[m];
@@ -158,7 +158,7 @@ struct Objective {
   }
 
   // First-layer lines at the common vertex of the members, mixed into (w.form, c).
-  Vec anchor(Bounder at, Vec base, Vec multiplier, Vec& c, Vec value) const {
+  [[gnu::noinline]] Vec anchor(Bounder at, Vec base, Vec multiplier, Vec& c, Vec value) const {
     const Cut& cut = at.cut;
     const Vec gain = multiplier * cut.s + model.unit * multiplier * cut.size;
     c += gain;
@@ -186,7 +186,7 @@ struct Objective {
 
   // Smear: the relaxation error of every unstable neuron, attributed to the inputs its
   // forms depend on. The small term in the majorant keeps scores from being all zero.
-  void scores() const {
+  [[gnu::noinline]] void scores() const {
     for (int p = 0; p < d; ++p) w.score[p] = 0.02 * vabs(w.best[p]);
     for (const Member& member : model.members)
       for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {

@@ -75,7 +75,7 @@ struct Bounder {
     w.packed_at[k + 1] = at + std::size_t(count) * cols;
   }
 
-  void first_layer(const Member& member) const {
+  [[gnu::noinline]] void first_layer(const Member& member) const {
     Vec* wr = jacobian(0);
     const std::size_t at0 = index * wide();
     Vec *sizes = w.sizes + at0 * d, *hcs = w.hc + at0, *totals = w.total + at0;
@@ -125,7 +125,7 @@ struct Bounder {
 
   // Down to the first layer's outputs: from w.rows (coefficients of layer k-1's outputs,
   // active neurons only) to w.rows for layer 0; constants are added to c.
-  void descend(const Member& member, int k, const Vec* signs, Vec* c) const {
+  [[gnu::noinline]] void descend(const Member& member, int k, const Vec* signs, Vec* c) const {
     for (int s = k - 1; s >= 1; --s) {
       const Layer& layer = member.layers[s];
       const int count = actives(s);
@@ -158,7 +158,7 @@ struct Bounder {
 
   // Upper forms of the tile in the inputs: g [p][t] (times radius), c (value at the
   // centre); returns their largest values on box and cut. `f` is the first layer.
-  void lift(const Member& member, const FirstLayer& f, Vec* c, Vec* value) const {
+  [[gnu::noinline]] void lift(const Member& member, const FirstLayer& f, Vec* c, Vec* value) const {
     const Layer& layer = member.layers[0];
     const int count = actives(0);
     const int* list = active(0);
@@ -216,7 +216,7 @@ struct Bounder {
   }
 
   // Both passes of the anchored lines, mixed into (g, c).
-  void anchor(const FirstLayer& f, const Vec* constant, Vec* c, Vec* value) const {
+  [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* constant, Vec* c, Vec* value) const {
     Vec cnew[kTile];
     for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
     for (int x = 0; x < d * kTile; ++x) {
@@ -243,7 +243,7 @@ struct Bounder {
   }
 
   // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.
-  void sensitivities(const Member& member, int k) const {
+  [[gnu::noinline]] void sensitivities(const Member& member, int k) const {
     const Layer &layer = member.layers[k], &before = member.layers[k - 1];
     const Vec* from = jacobian(k - 1);
     for (int r = 0; r < layer.rows; ++r) {

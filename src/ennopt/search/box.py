@@ -135,7 +135,7 @@ class BoxSearch:
 
     def _improve(self, run: Run, tree: Any) -> None:
         """A better point of the kernel: polish it and tell both sides."""
-        if tree.value > run.value and run.offer(tree.point):
+        if tree.value > run.value and run.offer(tree.best_point()):
             if self.polished:
                 x = np.asarray(run.x)
                 run.offer(polish(run.problem.ensemble, run.problem.domain, x))
