@@ -1,5 +1,7 @@
 """Traced graphs against the same computation in numpy."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,7 +46,7 @@ def layer(rng, inputs, outputs):
 
 
 def mlp(rng, widths):
-    layers = [layer(rng, a, b) for a, b in zip(widths, widths[1:], strict=False)]
+    layers = [layer(rng, a, b) for a, b in pairwise(widths)]
 
     def program(g, x):
         for k, (w, b) in enumerate(layers):
@@ -190,9 +192,11 @@ def test_random_graphs_predict_as_numpy_does(seed):
                     2: lambda p, q, w, b: g.multiply(g.subtract(p, b), b),
                     3: lambda p, q, w, b: g.mean_of([p, q]),
                     4: lambda p, q, w, b: g.relu(p),
-                    5: lambda p, q, w, b: g.matmul(g.concatenate([p, q], 1), np.vstack([w, -w])),
+                    5: lambda p, q, w, b: g.matmul(
+                        g.concatenate([p, q], 1), np.vstack([w, -w])
+                    ),
                 }[step](left, right, w, b)
-            )  # fmt: skip
+            )
         return g.add(values[-1], values[len(values) // 2])
 
     ensemble = traced(program)
