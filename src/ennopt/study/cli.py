@@ -1,0 +1,160 @@
+"""``ennopt study``: run a study, see how far it is, and read its report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from ennopt.study.executors import Local, executor_named
+from ennopt.study.machine import versions
+from ennopt.study.record import FILE, Results, read_results
+from ennopt.study.report import make_report
+from ennopt.study.runner import run_study
+from ennopt.study.spec import PAPER, read_study
+
+EXIT_FAILED_RUNS = 1
+
+
+def add_study(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare ``ennopt study`` and what it does."""
+    parser = commands.add_parser(
+        "study",
+        help="run many instances and methods; tables and figures of the paper",
+        description="A study is a TOML file of instances, methods, limits and seeds. "
+        "Runs are recorded as they end: run it again to continue.",
+    )
+    verbs = parser.add_subparsers(title="commands", metavar="VERB", required=True)
+    run = verbs.add_parser("run", help="do the runs that have not ended yet")
+    _add_place(run)
+    run.add_argument(
+        "--executor",
+        default="local",
+        metavar="WHERE",
+        help="local:N for N processes (default: one for each core), dask:N for a Dask "
+        "cluster of N processes, dask:ADDRESS for a Dask scheduler",
+    )
+    run.add_argument(
+        "--instances",
+        type=Path,
+        metavar="DIR",
+        help="where trained instances are kept (default: beside the results)",
+    )
+    run.add_argument("--retry", action="store_true", help="do failed runs again")
+    run.add_argument("--no-report", action="store_true", help="write no report")
+    run.set_defaults(run=run_run)
+    status = verbs.add_parser("status", help="how far a study is")
+    _add_place(status)
+    status.set_defaults(run=run_status)
+    report = verbs.add_parser("report", help="write tables, figures and the page")
+    _add_place(report)
+    report.add_argument(
+        "--clock",
+        choices=("seconds", "nodes"),
+        default="seconds",
+        help="nodes leaves out whatever a clock measured, so that a study with node "
+        "limits gives the same page every time",
+    )
+    report.set_defaults(run=run_report)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "study", type=Path, metavar="STUDY", help="a .toml file, or its results' folder"
+    )
+    parser.add_argument(
+        "--profile",
+        default=PAPER,
+        help="smoke, desk or paper, as the file has them (default: paper)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="of the results (default: out/STUDY-PROFILE)",
+    )
+
+
+def place(options: argparse.Namespace) -> Path:
+    """The directory of the results."""
+    study: Path = options.study
+    if options.output is not None:
+        return Path(options.output)
+    if study.is_dir():
+        return study
+    return Path("out") / f"{study.stem}-{options.profile}"
+
+
+def run_run(options: argparse.Namespace) -> int:
+    """Run a study."""
+    study = read_study(options.study, options.profile)
+    executor = executor_named(options.executor)
+    directory = place(options)
+    trainers: AbstractContextManager[Any] = nullcontext()
+    if isinstance(executor, Local) and executor.processes > 1:
+        trainers = ProcessPoolExecutor(executor.processes)
+    with trainers as pool:
+        tally = run_study(
+            study, directory, executor, retry=options.retry, trainers=pool,
+            instances=options.instances, say=_say,
+        )  # fmt: skip
+    results = tally.results
+    print(f"{tally.ran} runs done, {tally.kept} kept from before", file=sys.stderr)
+    if not options.no_report and results.done:
+        print(make_report(results).write(directory))
+    return EXIT_FAILED_RUNS if results.failed else 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def run_status(options: argparse.Namespace) -> int:
+    """Say how far a study is."""
+    results = read_results(place(options))
+    print(state(results))
+    return 0
+
+
+def state(results: Results) -> str:
+    """How far a study is, experiment by experiment."""
+    plan = results.plan
+    left = results.planned - len(results.runs)
+    lines = [
+        f"{plan['title']} ({plan['profile']})",
+        f"{len(results.done)} of {results.planned} runs done, "
+        f"{len(results.failed)} failed, {left} left",
+    ]
+    counts = Counter((run["experiment"], run["outcome"]) for run in results.runs)
+    for experiment in plan["experiments"]:
+        name = experiment["name"]
+        failed = counts[name, "failed"]
+        lines.append(
+            f"  {name}: {counts[name, 'done']} done"
+            + f", {failed} failed" * (failed > 0)
+        )
+    for run in results.failed:
+        lines.append(
+            f"  failed: {run['subject']['name']} {run['label']}: {run['error']}"
+        )
+    if results.others:
+        lines.append(
+            f"{results.others} runs in {FILE} are of other versions, methods or "
+            "profiles and are not used"
+        )
+    if plan["versions"] != versions():
+        lines.append(
+            "The versions here are not those of the plan: a new run would start over."
+        )
+    return "\n".join(lines)
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """Write the report of a study."""
+    directory = place(options)
+    print(make_report(read_results(directory), options.clock).write(directory))
+    return 0

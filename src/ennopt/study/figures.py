@@ -1,0 +1,366 @@
+"""The figures of the paper, drawn from the lines of a record with matplotlib.
+
+The data of each figure is computed by pure functions first (`boxes`, and those of
+`measures`); drawing only draws. Same lines, same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ennopt.extras import require
+from ennopt.study.measures import (
+    SMALLEST_GAP,
+    Clock,
+    Interval,
+    bootstrap,
+    cumulative,
+    gap,
+    grouped,
+    labelled,
+    mean,
+    paired,
+    solved,
+    spent,
+    time_gap_of,
+)
+from ennopt.study.record import Line
+
+COLOURS = ("#0f766e", "#c2410c", "#4338ca", "#a16207", "#be185d", "#475569")
+"""Of the methods, in order of appearance: distinct, also without full colour vision."""
+
+MARKERS = ("o", "s", "D", "^", "v", "P")
+ALPHA = "\u03b1"
+ENSEMBLE, SINGLE, OPTIMUM, MEAN = "#2563eb", "#ea7317", "#dc2626", "#15803d"
+
+STYLE = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "axes.edgecolor": "#64748b", "axes.labelcolor": "#334155",
+    "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlecolor": "#1e293b",
+    "xtick.color": "#475569", "ytick.color": "#475569", "grid.color": "#e2e8f0",
+    "grid.linewidth": 0.7, "legend.frameon": False, "figure.facecolor": "white",
+    "svg.hashsalt": "ennopt", "svg.fonttype": "path", "figure.dpi": 100,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure.
+
+    Parameters
+    ----------
+    name
+        A short name, also that of its files.
+    title, caption
+        For the reader.
+    svg, png
+        The drawing.
+    notes
+        What a reader should know.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: bytes
+    png: bytes
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of Figures 1 and 2: the replicas of a configuration.
+
+    Parameters
+    ----------
+    shape
+        Members, layers and width.
+    kind
+        ``ensemble`` or ``single``.
+    values
+        One number for each replica.
+    interval
+        Their mean and its bootstrap interval.
+    rmse
+        Mean test error of the scaled target.
+    """
+
+    shape: tuple[int, int, int]
+    kind: str
+    values: tuple[float, ...]
+    interval: Interval
+    rmse: float
+
+
+def boxes(runs: Sequence[Line], fact: str) -> dict[str, list[Box]]:
+    """The boxes of each problem: ensembles first, in the order of the paper's table.
+
+    Parameters
+    ----------
+    runs
+        Of a quality experiment, one sampling only.
+    fact
+        ``true_value`` or ``distance``.
+    """
+    found: dict[str, list[Box]] = {}
+    for (problem, kind, _), group in grouped(runs, "problem", "kind", "number").items():
+        subject = group[0]["subject"]
+        values = tuple(float(run["facts"][fact]) for run in group)
+        rmse = mean(float(run["facts"]["rmse"]) for run in group)
+        found.setdefault(problem, []).append(
+            Box(
+                (subject["members"], subject["layers"], subject["width"]),
+                kind,
+                values,
+                bootstrap(values),
+                math.nan if rmse is None else rmse,
+            )
+        )
+    return found
+
+
+def figure1(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
+    """Figure 1: true value at the optimum of the model, trained on LHS data."""
+    chosen = [run for run in runs if run["subject"]["sampling"] == "lhs"]
+    optima = {r["subject"]["problem"]: float(r["facts"]["optimum"]) for r in chosen}
+    svg, png = _boxplots(boxes(chosen, "true_value"), "true value", optima)
+    return Figure(
+        "figure1",
+        "Figure 1. True value at the model's optimum (LHS data)",
+        "Each box holds the replicas of one configuration (e, L, nodes), its mean test "
+        "RMSE below; blue: ensembles, orange: single networks; green: mean and its 95% "
+        "bootstrap interval; red: the known minimum. Lower is better.",
+        svg,
+        png,
+        _quality_notes(chosen),
+    )
+
+
+def figure2(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
+    """Figure 2: Mahalanobis distance of the optimum to the data, MVN data."""
+    chosen = [run for run in runs if run["subject"]["sampling"] == "mvn"]
+    svg, png = _boxplots(boxes(chosen, "distance"), "Mahalanobis distance", {})
+    return Figure(
+        "figure2",
+        "Figure 2. Distance of the model's optimum to the data (MVN data)",
+        "As Figure 1, with the Mahalanobis distance to the training data on the "
+        "vertical axis. Closer to the data is more reliable.",
+        svg,
+        png,
+        _quality_notes(chosen),
+    )
+
+
+def _quality_notes(runs: Sequence[Line]) -> tuple[str, ...]:
+    late = sum(not solved(run) for run in runs)
+    rest = f", {late} stopped at the limit with the best point found" if late else ""
+    notes = [
+        "The paper prints this figure as an image, without numbers. Its text finds "
+        "that ensembles vary less and lie closer to the optimum and to the data.",
+        f"{len(runs)} models, {len(runs) - late} optimized with proof{rest}.",
+    ]
+    return tuple(notes)
+
+
+def _boxplots(
+    data: dict[str, list[Box]], label: str, optima: dict[str, float]
+) -> tuple[bytes, bytes]:
+    columns = min(2, max(1, len(data)))
+    rows = max(1, math.ceil(len(data) / columns))
+
+    def draw(plt: Any) -> Any:
+        figure, axes = plt.subplots(
+            rows, columns, figsize=(4.6 * columns, 3.1 * rows), squeeze=False
+        )
+        for axis in list(axes.flat)[len(data) :]:
+            axis.set_visible(False)
+        for axis, (problem, group) in zip(axes.flat, data.items(), strict=False):
+            _draw_boxes(axis, group)
+            if problem in optima:
+                axis.axhline(optima[problem], color=OPTIMUM, ls=":", lw=1.4)
+            axis.set_title(problem.capitalize(), loc="left")
+            axis.set_ylabel(label)
+        figure.tight_layout()
+        return figure
+
+    return _drawn(draw)
+
+
+def _draw_boxes(axis: Any, group: list[Box]) -> None:
+    places = range(1, len(group) + 1)
+    drawn = axis.boxplot(
+        [box.values for box in group], positions=list(places), widths=0.55,
+        patch_artist=True, medianprops={"color": "#0f172a"},
+        flierprops={"markersize": 3, "markeredgecolor": "#94a3b8"},
+    )  # fmt: skip
+    for patch, box in zip(drawn["boxes"], group, strict=True):
+        colour = ENSEMBLE if box.kind == "ensemble" else SINGLE
+        patch.set_facecolor(colour + "40")
+        patch.set_edgecolor(colour)
+    for place, box in zip(places, group, strict=True):
+        interval = box.interval
+        axis.errorbar(
+            [place + 0.36], [interval.mean],
+            yerr=[[interval.mean - interval.low], [interval.high - interval.mean]],
+            color=MEAN, marker="o", ms=3, capsize=2.5, lw=1.2,
+        )  # fmt: skip
+    axis.set_xticks(
+        list(places),
+        [f"({e}, {layers}, {n})\n{box.rmse:.3f}" for box in group
+         for e, layers, n in [box.shape]],
+        fontsize=6.5 if len(group) > 4 else 8,
+    )  # fmt: skip
+    axis.grid(axis="x", visible=False)
+
+
+def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
+    """Figure 3: how many instances are solved within a time, or within a gap."""
+    by_label = labelled(runs)
+
+    def draw(plt: Any) -> Any:
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
+        for (label, group), colour in zip(by_label.items(), _colours(), strict=False):
+            times = cumulative(
+                [run for run in group if solved(run)],
+                lambda run: max(spent(run, clock), 1e-3),
+            )
+            gaps = cumulative(group, lambda run: max(gap(run), SMALLEST_GAP))
+            _stairs(left, *times, colour, label)
+            _stairs(right, *gaps, colour, label)
+        left.set_xlabel("seconds" if clock == "seconds" else "nodes")
+        left.set_ylabel("instances")
+        left.set_title("Solved within a time", loc="left")
+        right.set_xlabel("gap")
+        right.set_title("Within a gap", loc="left")
+        right.legend(loc="lower right")
+        for axis in (left, right):
+            axis.set_xscale("log")
+            axis.set_ylim(bottom=0)
+        figure.tight_layout()
+        return figure
+
+    svg, png = _drawn(draw)
+    return Figure(
+        "figure3",
+        "Figure 3. Cumulative performance",
+        "Left: instances solved to proved optimality within the time on the horizontal "
+        "axis. Right: instances whose gap at the end is at most that on the horizontal "
+        f"axis (a gap of {SMALLEST_GAP:.2%} counts as closed). Higher is better.",
+        svg,
+        png,
+        ("The paper prints this figure as an image, without numbers.",),
+    )
+
+
+def _stairs(
+    axis: Any, steps: list[float], counts: list[int], colour: str, label: str
+) -> None:
+    if steps:
+        axis.step(
+            [*steps, steps[-1] * 1.15], [*counts, counts[-1]], where="post",
+            color=colour, lw=1.8, label=label,
+        )  # fmt: skip
+        axis.plot(steps[:1], counts[:1], "o", ms=3, color=colour)
+    else:
+        axis.plot([], [], color=colour, lw=1.8, label=f"{label} (none)")
+
+
+def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
+    """Figure 4: the time-gap of two methods, instance by instance."""
+    labels = list(labelled(runs))
+    pairs = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :]][:3]
+    problems = list(dict.fromkeys(run["subject"]["problem"] for run in runs))
+    notes = ["The paper prints this figure as an image, without numbers."]
+    unknown = sum(not math.isfinite(time_gap_of(run, clock)) for run in runs)
+    if unknown:
+        notes.append(
+            f"{unknown} runs ended without a value or a bound: their time-gap is "
+            "infinite, and their points lie on the upper or right edge."
+        )
+
+    def draw(plt: Any) -> Any:
+        figure, axes = plt.subplots(
+            1, max(1, len(pairs)), figsize=(3.3 * max(1, len(pairs)) + 0.6, 3.7),
+            squeeze=False,
+        )  # fmt: skip
+        finite = [
+            value
+            for run in runs
+            if math.isfinite(value := max(time_gap_of(run, clock), 1e-3))
+        ]
+        low, high = min(finite, default=1e-3) / 2, max(finite, default=1.0) * 3
+        for axis, (first, second) in zip(axes.flat, pairs, strict=False):
+            for problem, marker, colour in zip(
+                problems, MARKERS * 9, COLOURS * 9, strict=False
+            ):
+                points = [
+                    (_inside(a, low, high, clock), _inside(b, low, high, clock))
+                    for a, b in paired(runs, first, second)
+                    if a["subject"]["problem"] == problem
+                ]
+                axis.scatter(
+                    [x for x, _ in points], [y for _, y in points], s=18, lw=0.9,
+                    marker=marker, facecolor=colour + "55", edgecolor=colour,
+                    label=problem, zorder=3,
+                )  # fmt: skip
+            axis.plot([low, high], [low, high], color="#94a3b8", ls="--", lw=1)
+            axis.set(
+                xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
+                xlabel=f"time-gap of {first}", ylabel=f"time-gap of {second}",
+                aspect="equal",
+            )  # fmt: skip
+        if pairs:
+            handles, names = axes.flat[0].get_legend_handles_labels()
+            figure.legend(
+                handles, names, loc="upper center", ncols=6, fontsize=8,
+                handletextpad=0.2,
+            )  # fmt: skip
+        figure.tight_layout(rect=(0, 0, 1, 0.93))
+        return figure
+
+    svg, png = _drawn(draw)
+    unit = "seconds" if clock == "seconds" else "nodes"
+    return Figure(
+        "figure4",
+        "Figure 4. Time-gap, instance by instance",
+        f"The time-gap t + 3600 {ALPHA} joins the {unit} t of a run and the gap "
+        f"{ALPHA} at its end (0 if solved). Below the diagonal the method of the "
+        "vertical axis is better. Both axes are logarithmic.",
+        svg,
+        png,
+        tuple(notes),
+    )
+
+
+def _inside(run: Line, low: float, high: float, clock: Clock) -> float:
+    return min(max(time_gap_of(run, clock), low), high)
+
+
+def _colours() -> list[str]:
+    return list(COLOURS) * 9
+
+
+def _drawn(draw: Callable[[Any], Any]) -> tuple[bytes, bytes]:
+    """SVG and PNG of what `draw` draws, without dates: same data, same bytes."""
+    matplotlib: Any = require("matplotlib", "plot")
+    matplotlib.use("Agg")
+    plt: Any = require("matplotlib.pyplot", "plot")
+    with matplotlib.rc_context(STYLE):
+        figure = draw(plt)
+        svg, png = io.BytesIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
+        plt.close(figure)
+    return svg.getvalue(), png.getvalue()
+
+
+FIGURES: dict[str, Callable[[Sequence[Line], Clock], Figure]] = {
+    f"figure{n}": function
+    for n, function in enumerate((figure1, figure2, figure3, figure4), start=1)
+}
+"""Each figure of the paper, by name."""

@@ -1,0 +1,101 @@
+"""Where and with what a run was made: the machine, the versions, the source."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import ennopt
+from ennopt.version import VERSION
+
+ROOMS_THAT_DO_NOT_SOLVE = ("study", "cli", "report")
+"""Their source does not change a result, so it does not change a key."""
+
+LIBRARIES = ("numpy", "highspy", "pyscipopt", "gurobipy", "scikit-learn")
+"""Distributions that can change a result; those not installed are left out."""
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result.
+
+    ``source`` is a digest of the package's own code, comments and docstrings left out:
+    a method that was changed does not reuse the results of the one before, even when
+    nobody raised the version.
+
+    Examples
+    --------
+    >>> sorted(versions())[:2]
+    ['ennopt', 'highspy']
+    """
+    found = {"ennopt": VERSION, "source": source_digest(Path(ennopt.__file__).parent)}
+    found["python"] = platform.python_version()
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def source_digest(root: Path) -> str:
+    """Twelve hex digits that change when the code under `root` does something else."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if relative.parts[0] in ROOMS_THAT_DO_NOT_SOLVE:
+            continue
+        if path.suffix == ".py":
+            content = _meaning(path.read_text(encoding="utf-8")).encode()
+        elif path.suffix in (".so", ".pyd", ".toml"):
+            content = path.read_bytes()
+        else:
+            continue
+        digest.update(f"{relative.as_posix()}:{len(content)}:".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]
+
+
+def _meaning(source: str) -> str:
+    """The syntax tree of `source` without its docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        node.body = [  # type: ignore[attr-defined]
+            line
+            for line in body
+            if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+        ]
+    return ast.dump(tree)
+
+
+def machine() -> dict[str, str | int]:
+    """The machine in words: processor, cores, memory, system."""
+    facts: dict[str, str | int] = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        facts["memory"] = f"{size / 2**30:.0f} GiB"
+    return facts
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,147 @@
+"""How far a study is: counts, an estimate of the time left, and what is running."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from ennopt.study.plan import Task
+from ennopt.study.record import Line
+
+PLAIN_SECONDS = 10.0
+"""Without a terminal, a line at least this far from the one before."""
+
+WIDTH = 24
+"""Of the bar, in characters."""
+
+
+def estimate(
+    waiting: Iterable[Task], ended: Sequence[Line], slots: int
+) -> float | None:
+    """Seconds until `waiting` will be done; ``None`` before anything has ended.
+
+    A run is expected to take what ended runs of its experiment and label took in the
+    mean, and where there are none, its time limit or the mean of all.
+    """
+    if not ended:
+        return None
+    times: dict[tuple[str, str], list[float]] = {}
+    for line in ended:
+        times.setdefault((line["experiment"], line["label"]), []).append(
+            line["seconds"]
+        )
+    overall = sum(line["seconds"] for line in ended) / len(ended)
+    total = 0.0
+    for task in waiting:
+        known = times.get((task.experiment, task.label))
+        if known:
+            total += sum(known) / len(known)
+        elif math.isfinite(task.limits.seconds):
+            total += task.limits.seconds
+        else:
+            total += overall
+    return total / max(1, slots)
+
+
+def as_time(seconds: float) -> str:
+    """A duration in words.
+
+    Examples
+    --------
+    >>> as_time(8.2), as_time(192), as_time(7500)
+    ('8 s', '3 min 12 s', '2 h 05 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class Progress:
+    """Shows the state of a study: live in a terminal, in lines elsewhere.
+
+    Parameters
+    ----------
+    total
+        Planned runs.
+    done
+        Those that ended before.
+    slots
+        Runs at a time.
+    stream
+        Where to write; standard error by default.
+    """
+
+    def __init__(
+        self, total: int, done: int, slots: int, stream: TextIO | None = None
+    ) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._live = self._stream.isatty()
+        self._total, self._done, self._slots = total, done, slots
+        self._failed = 0
+        self._running: dict[str, Task] = {}
+        self._ended: list[Line] = []
+        self._written = -math.inf
+        self._shown = 0
+
+    def started(self, task: Task) -> None:
+        """A run began, or was sent to where it will."""
+        self._running[task.key] = task
+        self._show()
+
+    def ended(self, line: Line, waiting: Sequence[Task]) -> None:
+        """A run ended; `waiting` have not."""
+        self._running.pop(line["key"], None)
+        self._ended.append(line)
+        self._done += 1
+        if line["outcome"] == "failed":
+            self._failed += 1
+            name = f"{line['subject']['name']} {line['label']}".strip()
+            self._print(f"failed: {name}: {line['error']}")
+        self._show(waiting, last=self._done >= self._total)
+
+    def close(self) -> None:
+        """Leave the last line in place."""
+        if self._shown:
+            self._stream.write("\n")
+            self._shown = 0
+        self._stream.flush()
+
+    def text(self, waiting: Sequence[Task] = ()) -> str:
+        """The state in one line."""
+        share = self._done / max(1, self._total)
+        filled = round(WIDTH * share)
+        bar = "█" * filled + "░" * (WIDTH - filled)
+        words = [f"{bar} {self._done}/{self._total}"]
+        if self._failed:
+            words.append(f"{self._failed} failed")
+        left = estimate(waiting, self._ended, self._slots)
+        if left is not None and waiting:
+            words.append(f"about {as_time(left)} left")
+        names = [task.name for task in self._running.values()]
+        if names:
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            words.append(f"running {', '.join(names[:2])}{more}")
+        return "  ".join(words)
+
+    def _show(self, waiting: Sequence[Task] = (), last: bool = False) -> None:
+        now = time.monotonic()
+        if self._live:
+            line = self.text(waiting)[:160]
+            self._stream.write("\r" + line.ljust(self._shown))
+            self._shown = len(line)
+        elif last or now - self._written >= PLAIN_SECONDS:
+            self._written = now
+            self._stream.write(self.text(waiting) + "\n")
+        self._stream.flush()
+
+    def _print(self, line: str) -> None:
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._shown = 0
+        self._stream.write(line + "\n")

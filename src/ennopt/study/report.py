@@ -1,0 +1,326 @@
+"""One page that tells a study: protocol, tables and figures, the paper's beside ours.
+
+The page is one file that needs no network. Every number in it comes from the record
+or from the data of the paper.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ennopt.study import paper
+from ennopt.study.figures import FIGURES, Figure
+from ennopt.study.measures import Clock, gap, labelled, solved, spent
+from ennopt.study.progress import as_time
+from ennopt.study.record import Line, Results
+from ennopt.study.table import MISSING, Table, written
+from ennopt.study.tables import TABLES, compute
+
+ORDER = (
+    "figure1", "figure2", "table1", "figure3", "figure4", "table2", "table3", "table4",
+    "table5", "table6", "table7", "table8", "table9",
+)  # fmt: skip
+"""The items in the order of the paper."""
+
+FOLDER = "report"
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The items of a study, computed, and the page that shows them."""
+
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    page: str
+
+    def write(self, directory: Path) -> Path:
+        """Write the page and, beside it, each table and figure; return the page."""
+        folder = directory / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        for table in self.tables:
+            for suffix, text in (
+                ("md", table.to_markdown()),
+                ("tex", table.to_latex()),
+                ("csv", table.to_csv()),
+            ):
+                file = folder / f"{table.name}.{suffix}"
+                file.write_text(text, encoding="utf-8")
+        for figure in self.figures:
+            (folder / f"{figure.name}.svg").write_bytes(figure.svg)
+            (folder / f"{figure.name}.png").write_bytes(figure.png)
+        page = directory / PAGE
+        page.write_text(self.page, encoding="utf-8")
+        return page
+
+
+def make_report(results: Results, clock: Clock = "seconds") -> Report:
+    """Compute every item that the study fills, and the page.
+
+    Parameters
+    ----------
+    results
+        What was planned and what ended.
+    clock
+        ``"nodes"`` leaves out dates, seconds and memory: two studies with node limits
+        then give the same page, byte for byte.
+    """
+    places = {
+        item: experiment["name"]
+        for experiment in results.plan["experiments"]
+        for item in experiment["items"]
+    }
+    tables, figures = {}, {}
+    for item, experiment in places.items():
+        runs = results.of(experiment)
+        if not runs:
+            continue
+        if item in TABLES:
+            tables[item] = compute(item, runs, clock)
+        else:
+            figures[item] = FIGURES[item](runs, clock)
+    page = _page(results, tables, figures, places, clock)
+    return Report(tuple(tables.values()), tuple(figures.values()), page)
+
+
+# The page.
+
+
+def _page(
+    results: Results, tables: dict[str, Table], figures: dict[str, Figure],
+    places: dict[str, str], clock: Clock,
+) -> str:  # fmt: skip
+    plan = results.plan
+    items = [name for name in ORDER if name in places]
+    sections = [
+        _summary(results, clock),
+        *(_item(n, tables.get(n), figures.get(n), places[n]) for n in items),
+        _protocol(results),
+        _differences(),
+        _machine(results, clock),
+        _failures(results),
+    ]
+    links = [("summary", "Summary")]
+    links += [(name, _short_name(name)) for name in items]
+    links += [("protocol", "Protocol"), ("paper", "The paper"), ("machine", "Machine")]
+    if results.failed:
+        links.append(("failures", "Failures"))
+    style = resources.files(__package__).joinpath("report.css").read_text("utf-8")
+    navigation = "".join(f'<a href="#{to}">{_e(text)}</a>' for to, text in links)
+    date = "" if clock == "nodes" else f"<span>{_e(_period(results))}</span>"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_e(plan['title'])}</title><style>{style}</style></head><body>"
+        f'<header><p class="kicker">ennopt study</p><h1>{_e(plan["title"])}</h1>'
+        f'<p class="lead">{_e(plan["description"])}</p><p class="facts">'
+        f"<span>profile {_e(plan['profile'])}</span>"
+        f"<span>{len(results.done)} of {results.planned} runs</span>{date}"
+        f"<span>ennopt {_e(plan['versions']['ennopt'])}</span></p></header>"
+        f"<nav>{navigation}</nav><main>{''.join(sections)}</main>"
+        "<footer>Every number on this page is computed from <code>results.jsonl</code> "
+        "of the study; columns and remarks marked as the paper's are printed in "
+        f"{_e(paper.SOURCE)}.</footer></body></html>\n"
+    )
+
+
+def _summary(results: Results, clock: Clock) -> str:
+    """A card for each method of each benchmark: how much it solved, how fast."""
+    cards = []
+    for experiment in results.plan["experiments"]:
+        runs = results.of(experiment["name"])
+        if experiment["kind"] != "solve" or "table1" not in experiment["items"]:
+            continue
+        for label, group in labelled(runs).items():
+            cards.append(_card(label, group, clock))
+    missing = results.planned - len(results.done) - len(results.failed)
+    warnings = []
+    if missing:
+        warnings.append(f"{missing} of {results.planned} runs have not ended yet.")
+    if results.failed:
+        warnings.append(
+            f"{len(results.failed)} runs failed and are in no table; see below."
+        )
+    alert = "".join(f'<p class="alert">{_e(text)}</p>' for text in warnings)
+    body = f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+    if not cards and not alert:
+        body = f"<p>{len(results.done)} runs ended.</p>"
+    return _section("summary", "Summary", alert + body)
+
+
+def _card(label: str, runs: list[Line], clock: Clock) -> str:
+    count = sum(map(solved, runs))
+    share = count / len(runs)
+    middle = _geometric(max(spent(run, clock), 1e-3) for run in runs)
+    left = [gap(run) for run in runs if not solved(run)]
+    unit = "s" if clock == "seconds" else "nodes"
+    worst = (
+        f"largest gap left {written(max(left), 'percent')}" if left else "no gap left"
+    )
+    return (
+        f'<div class="card"><h3>{_e(label)}</h3><p class="big">{count}'
+        f"<small> of {len(runs)} solved</small></p>"
+        f'<div class="meter"><i style="width:{100 * share:.1f}%"></i></div>'
+        f"<p>geometric mean {written(middle, 'seconds')} {unit}, unsolved at their "
+        f"limit; {worst}</p></div>"
+    )
+
+
+def _geometric(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _item(
+    name: str, table: Table | None, figure: Figure | None, experiment: str
+) -> str:
+    if figure is not None:
+        notes = "".join(f"<li>{_e(note)}</li>" for note in figure.notes)
+        png = _data("image/png", figure.png)
+        svg = _data("image/svg+xml", figure.svg)
+        body = (
+            f'<figure><div class="drawing">{_inline(figure)}</div>'
+            f"<figcaption>{_e(figure.caption)}</figcaption></figure>"
+            f'<ul class="notes">{notes}</ul><p class="files">'
+            f'<a download="{name}.svg" href="{svg}">SVG</a>'
+            f'<a download="{name}.png" href="{png}">PNG</a></p>'
+        )
+        return _section(name, figure.title, body)
+    if table is not None:
+        notes = "".join(f"<li>{_e(note)}</li>" for note in table.notes)
+        files = "".join(
+            f'<a download="{name}.{suffix}" href="{_data(kind, text.encode())}">'
+            f"{suffix.upper() if suffix == 'csv' else title}</a>"
+            for suffix, kind, title, text in (
+                ("csv", "text/csv", "CSV", table.to_csv()),
+                ("md", "text/markdown", "Markdown", table.to_markdown()),
+                ("tex", "application/x-tex", "LaTeX", table.to_latex()),
+            )
+        )
+        body = (
+            f'<div class="scroll" tabindex="0">{table.to_html()}</div>'
+            f'<ul class="notes">{notes}</ul><p class="files">{files}</p>'
+        )
+        return _section(name, table.title, body)
+    return _section(
+        name,
+        _short_name(name),
+        f"<p>No run of the experiment {_e(experiment)} has ended yet.</p>",
+    )
+
+
+def _inline(figure: Figure) -> str:
+    """The drawing as part of the page: sharp at any size, readable by search."""
+    svg = figure.svg.decode()
+    start = svg.index("<svg")
+    # Names inside a drawing must not meet those of another drawing on the page.
+    body = svg[start:]
+    for mark in ('id="', 'href="#', "url(#"):
+        body = body.replace(mark, f"{mark}{figure.name}-")
+    title = f' role="img" aria-label="{_e(figure.title)}"'
+    return body.replace("<svg", f"<svg{title}", 1)
+
+
+def _protocol(results: Results) -> str:
+    parts = []
+    for experiment in results.plan["experiments"]:
+        facts = [("fills", ", ".join(map(_short_name, experiment["items"])) or MISSING)]
+        for key, words in (("instances", "instances"), ("data", "data")):
+            if key in experiment:
+                facts.append((words, _facts(experiment[key])))
+        if "limits_text" in experiment:
+            facts.append(("limits", experiment["limits_text"]))
+            facts.append(("threads of a run", str(experiment["threads"])))
+        if "seeds" in experiment:
+            facts.append(("seeds", ", ".join(map(str, experiment["seeds"]))))
+        rows = "".join(f"<dt>{_e(k)}</dt><dd>{_e(v)}</dd>" for k, v in facts)
+        methods = "".join(
+            f"<dt>{_e(label)}</dt><dd><code>{_e(text)}</code></dd>"
+            for label, text in experiment.get("methods", {}).items()
+        )
+        note = f"<p>{_e(experiment['note'])}</p>" if experiment["note"] else ""
+        parts.append(f"<h3>{_e(experiment['name'])}</h3>{note}<dl>{rows}{methods}</dl>")
+    return _section("protocol", "Protocol", "".join(parts))
+
+
+def _facts(table: dict[str, Any]) -> str:
+    words = []
+    for name, value in table.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        words.append(f"{name.replace('_', ' ')} {text}")
+    return "; ".join(words)
+
+
+def _differences() -> str:
+    points = "".join(f"<li>{_e(text)}</li>" for text in paper.NOT_REPEATABLE)
+    body = (
+        f"<p>{_e(paper.SOURCE)}. {_e(paper.PROTOCOL)}</p><p>Where the paper does not "
+        f"say enough to repeat it exactly:</p><ul>{points}</ul>"
+    )
+    return _section("paper", "The paper's own figures", body)
+
+
+def _machine(results: Results, clock: Clock) -> str:
+    plan = results.plan
+    facts = [*plan["machine"].items(), *plan["versions"].items()]
+    rows = "".join(f"<dt>{_e(k)}</dt><dd>{_e(str(v))}</dd>" for k, v in facts)
+    if clock == "seconds" and results.runs:
+        work = sum(run["seconds"] for run in results.runs)
+        rows += f"<dt>work</dt><dd>{_e(as_time(work))} of run time</dd>"
+        hosts = sorted({run["host"] for run in results.runs})
+        rows += f"<dt>computers</dt><dd>{len(hosts)}</dd>"
+        peaks = [run["memory"] for run in results.runs if run["memory"]]
+        if peaks:
+            rows += (
+                f"<dt>peak memory of a run</dt><dd>{max(peaks) / 2**30:.2f} GiB</dd>"
+            )
+    return _section("machine", "Machine and versions", f"<dl>{rows}</dl>")
+
+
+def _failures(results: Results) -> str:
+    if not results.failed:
+        return ""
+    items = "".join(
+        f"<li><b>{_e(run['subject']['name'])}</b> {_e(run['label'])}: "
+        f"<code>{_e(run['error'])}</code></li>"
+        for run in results.failed
+    )
+    body = (
+        f"<ul>{items}</ul><p>They are tried again by "
+        "<code>ennopt study run --retry</code>.</p>"
+    )
+    return _section("failures", "Runs that failed", body)
+
+
+def _period(results: Results) -> str:
+    """The days on which the runs ended."""
+    days = sorted({run["finished"][:10] for run in results.runs})
+    if not days:
+        return str(results.plan["date"])[:10]
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def _section(name: str, title: str, body: str) -> str:
+    return f'<section id="{name}"><h2>{_e(title)}</h2>{body}</section>'
+
+
+def _short_name(item: str) -> str:
+    for word in ("table", "figure"):
+        if item.startswith(word):
+            return f"{word.capitalize()} {item.removeprefix(word)}"
+    return item
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _e(text: object) -> str:
+    return html.escape(str(text))
