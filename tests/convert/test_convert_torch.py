@@ -161,7 +161,7 @@ def test_scaling_with_buffers_is_folded_in():
 def test_a_residual_block_converts():
     torch.manual_seed(2)
     module = Lambda(
-        lambda self, x: self.out(functional.relu(self.b(functional.relu(self.a(x))) + x)),
+        lambda self, x: self.out(torch.relu(self.b(torch.relu(self.a(x))) + x)),
         a=nn.Linear(3, 4), b=nn.Linear(4, 3), out=nn.Linear(3, 1),
     )  # fmt: skip
     check(module)

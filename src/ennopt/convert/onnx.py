@@ -23,6 +23,7 @@ from ennopt.network import Array, Ensemble, ModelConfigurationError
 Attributes = dict[str, Any]
 Operator = Callable[[list[Any], Attributes], Any]
 
+_INPUT_TYPES = {1: np.float32, 10: np.float16, 11: np.float64}  # TensorProto.DataType
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -129,6 +130,12 @@ def _input_shapes(model: Any, num_inputs: int | None) -> dict[str, tuple[int, ..
         raise ModelConfigurationError("Expected an input, got an ONNX graph with none.")
     shapes: dict[str, tuple[int, ...]] = {}
     for value in given:
+        kind = value.type.tensor_type.elem_type
+        if kind not in _INPUT_TYPES:
+            raise ModelConfigurationError(
+                f"Expected inputs of float, double or float16, got type number {kind} "
+                f"for input {value.name!r}."
+            )
         dims = [
             d.dim_value if d.WhichOneof("value") == "dim_value" else 0
             for d in value.type.tensor_type.shape.dim
@@ -162,9 +169,9 @@ def _run(model: Any, values: dict[str, Any], onnx: Any) -> graph.Tensor:
     for tensor in model.graph.initializer:
         try:
             known[tensor.name] = helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError, MemoryError) as error:
             raise ModelConfigurationError(
-                f"Expected a tensor of numbers, got {error} in initializer "
+                f"Expected a tensor of numbers, got {error!r:.150} in initializer "
                 f"{tensor.name!r}."
             ) from error
     if model.graph.sparse_initializer:
@@ -172,7 +179,7 @@ def _run(model: Any, values: dict[str, Any], onnx: Any) -> graph.Tensor:
     known |= values
     versions = {entry.domain: entry.version for entry in model.opset_import}
     for node in model.graph.node:
-        where = f"node {node.name or node.output[0]!r}"
+        where = f"node {node.name or ', '.join(map(str, node.output))!r}"
         missing = [name for name in node.input if name not in known]
         if missing:
             raise ModelConfigurationError(
@@ -206,9 +213,11 @@ def _refused(node: Any, where: str) -> PredictorNotSupportedError:
 def _apply(node: Any, arguments: list[Any], where: str, onnx: Any) -> list[Any]:
     if node.op_type not in OPERATORS:
         raise _refused(node, where)
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    attributes["num_results"] = len(node.output)
     try:
+        attributes = {
+            a.name: onnx.helper.get_attribute_value(a) for a in node.attribute
+        }
+        attributes["num_results"] = len(node.output)
         result = OPERATORS[node.op_type](arguments, attributes)
     except ModelConfigurationError:
         raise
@@ -258,10 +267,6 @@ def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
     batched = all(len(shape) > 1 and shape[0] == 0 for shape in shapes.values())
     session, errors = _session(model)
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
-    dtypes = {
-        name: require("onnx.helper", "onnx").tensor_dtype_to_np_dtype(types[name])
-        for name in shapes
-    }
     sizes = [int(np.prod(s[1:] if len(s) > 1 else s)) for s in shapes.values()]
     ends = np.cumsum(sizes)[:-1]
 
@@ -271,7 +276,7 @@ def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
             shapes.items(), np.split(x, ends, axis=1), strict=True
         ):
             target = (len(x), *shape[1:]) if len(shape) > 1 else shape
-            feeds[name] = block.reshape(target).astype(dtypes[name])
+            feeds[name] = block.reshape(target).astype(_INPUT_TYPES[types[name]])
         try:
             return session.run(None, feeds)[0]
         except errors as error:
