@@ -90,7 +90,7 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
     cut.size += vabs(w.scaled[p]);
     size += vabs(w.cut[p]) * model.reach[p];
   }
-  cut.s += model.unit * size;
+  cut.s = vmin(cut.s + model.unit * size, splat(1e300));  // no cut yet: infinite
   cut.size += vabs(cut.s);
 
   // 2. Bounds of the neurons.

@@ -25,11 +25,12 @@ struct FirstLayer {
 };
 
 // Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
-// valid forms is valid. Returns the new value of the form's maximum on the box.
+// valid forms is valid. Only `moving` lanes move. Returns the new value of the form's maximum on the box.
 [[gnu::noinline]] Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
-               Vec value) {
+                              Vec value, Mask moving) {
   constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
   Vec share = Vec{};
+  const Vec tie = 1e-11 * vabs(value);  // rounding must not decide
   Vec sums[6];
   for (int e = 0; e < 6; ++e) sums[e] = c + kShares[e] * (cnew - c);
   for (int p = 0; p < inputs; ++p) {
@@ -37,7 +38,7 @@ struct FirstLayer {
     for (int e = 0; e < 6; ++e) sums[e] += vabs(from + kShares[e] * way);
   }
   for (int e = 0; e < 6; ++e) {
-    const Mask better = sums[e] < value;
+    const Mask better = moving & (sums[e] < value - tie);
     value = pick(better, sums[e], value);
     share = pick(better, splat(kShares[e]), share);
   }

@@ -167,7 +167,7 @@ struct Objective {
       const Vec more = multiplier * cut.a[p];
       w.form[p] += more;
       w.gnew[p] = w.base[p] + more;
-      w.signs[p] = pick(w.form[p] >= 0.0, splat(1.0), splat(-1.0));
+      w.signs[p] = pick(w.form[p] >= -1e-12 * vabs(more), splat(1.0), splat(-1.0));
     }
     for (std::size_t m = 0; m < model.members.size(); ++m) {
       if (model.members[m].layers.size() < 2) continue;
@@ -178,7 +178,7 @@ struct Objective {
         w.coef[i] = keep(w.unstable[first + f.list[i]], w.coefficient[first + f.list[i]]);
       vertex_lines<1>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, &cnew);
     }
-    value = mix(w.form, c, w.gnew, cnew, d, 1, value);
+    value = mix(w.form, c, w.gnew, cnew, d, 1, value, all());
     for (int p = 0; p < d; ++p) w.form[p] -= multiplier * cut.a[p];
     c -= gain;
     return value;

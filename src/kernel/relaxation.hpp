@@ -209,37 +209,40 @@ struct Bounder {
         }
       }
     }
-    if (settings.vertex_lines && opens > 0) anchor(f, constant, c, value);
+    if (settings.vertex_lines && opens > 0) anchor(f, multiplier, constant, c, value);
     for (int t = 0; t < kTile; ++t)
       if (any(multiplier[t] > 0.0))
         for (int p = 0; p < d; ++p) w.g[p * kTile + t] -= multiplier[t] * cut.a[p];
   }
 
-  // Both passes of the anchored lines, mixed into (g, c).
-  [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* constant, Vec* c, Vec* value) const {
+  // Both passes of the anchored lines, mixed into (g, c). A form moved by a multiple of
+  // the cut is zero at the breakpoint up to rounding, which must not choose its sign.
+  [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* multiplier,
+                                  const Vec* constant, Vec* c, Vec* value) const {
     Vec cnew[kTile];
     for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
     for (int x = 0; x < d * kTile; ++x) {
       w.gnew[x] = w.stable[x];
-      w.signs[x] = pick(w.g[x] >= 0.0, splat(1.0), splat(-1.0));
+      w.tie[x] = 1e-12 * vabs(multiplier[x % kTile] * cut.a[x / kTile]);
+      w.signs[x] = pick(w.g[x] >= -w.tie[x], splat(1.0), splat(-1.0));
     }
     vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);
     for (int t = 0; t < kTile; ++t)
-      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t]);
-    Mask some = none();
+      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], all());
+    Mask moving[kTile] = {};
     for (int x = 0; x < d * kTile; ++x) {
-      const Mask turned = (w.gnew[x] * w.signs[x] < 0.0) | (w.g[x] * w.signs[x] < 0.0);
+      const Mask turned = (w.gnew[x] * w.signs[x] < 0.0) | (w.g[x] * w.signs[x] < -w.tie[x]);
       w.undecided[x] = keep(turned, splat(1.0));
       w.signs[x] = keep(~turned, w.signs[x]);
-      some |= turned;
+      moving[x % kTile] |= turned;
     }
-    if (!any(some)) return;
+    if (!any(moving[0] | moving[1] | moving[2] | moving[3])) return;
     for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
     for (int x = 0; x < d * kTile; ++x) w.gnew[x] = w.stable[x];
     mixed_lines<kTile>(f, w.coef, w.signs, w.undecided, w.anchor, w.range, w.first, w.second,
                 w.third, w.gnew, cnew, w.gopen);
     for (int t = 0; t < kTile; ++t)
-      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t]);
+      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], moving[t]);
   }
 
   // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.

@@ -32,7 +32,7 @@ struct Work {
   std::size_t* packed_at;
   // A tile of rows.
   Vec *rows, *next, *deviation, *coef, *anchor, *range, *first, *second, *third;
-  Vec *g, *gnew, *gopen, *stable, *signs, *undecided;
+  Vec *g, *gnew, *gopen, *stable, *signs, *undecided, *tie;
   // The objective.
   Vec *form, *base, *best, *point, *ahead, *trial, *score;
 
@@ -60,6 +60,7 @@ struct Work {
     first = vec(tile), second = vec(tile), third = vec(tile);
     g = vec(d * kTile), gnew = vec(d * kTile), gopen = vec(d * kTile);
     stable = vec(d * kTile), signs = vec(d * kTile), undecided = vec(d * kTile);
+    tie = vec(d * kTile);
     form = vec(d), base = vec(d), best = vec(d), point = vec(d), score = vec(d);
     ahead = vec(2 * w), trial = vec(2 * (w > d ? w : d));
   }

@@ -33,11 +33,24 @@ def kernel() -> ModuleType | None:
 
 
 def folded_members(ensemble: Ensemble) -> list[Network]:
-    """Members whose plain sum is the ensemble: weights folded into the last layers."""
-    return [
-        member.fold_output(float(weight), 0.0)
-        for member, weight in zip(ensemble.members, ensemble.weights, strict=True)
-    ]
+    """Members whose plain sum is the ensemble: weights folded into the last layers.
+
+    Members with the same hidden layers become one: copies that cancel would otherwise
+    be relaxed apart.
+    """
+    merged: dict[tuple[bytes, ...], Network] = {}
+    for member, weight in zip(ensemble.members, ensemble.weights, strict=True):
+        own = member.fold_output(float(weight), 0.0)
+        hidden = (*own.weights[:-1], *own.biases[:-1])
+        key = (str(own.hidden_widths).encode(), *(array.tobytes() for array in hidden))
+        if key in merged:
+            twin = merged[key]
+            own = Network(
+                (*own.weights[:-1], twin.weights[-1] + own.weights[-1]),
+                (*own.biases[:-1], twin.biases[-1] + own.biases[-1]),
+            )
+        merged[key] = own
+    return list(merged.values())
 
 
 def sum_unit(num_inputs: int) -> float:

@@ -7,6 +7,7 @@ unstable one obeys ``alpha * h <= max(h, 0) <= su * h + tu`` with ``su = u / (u 
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +31,17 @@ class Interval:
     """
 
     def tighten(
-        self, ensemble: Ensemble, domain: Domain, bounds: NeuronBounds | None = None
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`, rounding included."""
+        """Bounds no looser than `bounds`, valid on `domain`, rounding included.
+
+        `executor` and `deadline` are what slower tighteners take; not needed here.
+        """
         return _tightened(ensemble, domain, bounds, linear=False)
 
 
@@ -52,9 +61,17 @@ class Crown:
     """
 
     def tighten(
-        self, ensemble: Ensemble, domain: Domain, bounds: NeuronBounds | None = None
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`, rounding included."""
+        """Bounds no looser than `bounds`, valid on `domain`, rounding included.
+
+        `executor` and `deadline` are what slower tighteners take; not needed here.
+        """
         return _tightened(ensemble, domain, bounds, linear=True)
 
 

@@ -1,0 +1,170 @@
+"""First-layer lines anchored at the vertex where a form is largest.
+
+With z in [-1, 1]^d, ``wr = w * radius``, ``hc = h(centre)``, the range [Lb, Ub] of h
+over the box, a vertex sigma and a set U of undecided inputs::
+
+    Hc = hc + sum_(p not in U) wr_p sigma_p    R = sum_U |wr_p|    H-+ = Hc -+ R
+
+An input outside U agrees where ``wr_p * sigma_p > 0``, else it disagrees.
+
+- ``H- >= 0``: slope 1 on disagreeing and on U, b = H-/(H- - Lb) on agreeing, V0 = H-
+- ``H+ <= 0``: a = Ub/(Ub - H+) on disagreeing, 0 on the others, V0 = 0
+- otherwise: 1 on disagreeing, u = H+/(2R) on U, 0 on agreeing, V0 = 0
+
+Then ``ReLU(h(z)) <= V0 + u (R + sum_U wr_p z_p) + sum_dis a wr_p (z_p - sigma_p) +
+sum_agr b wr_p (z_p - sigma_p)``: an inequality of the single-neuron hull (Anderson et
+al.), exact at sigma when U is empty. Proof: ``ReLU(t + s) <= ReLU(t) + s`` for s >= 0
+on the slope-1 inputs, monotonicity on the slope-0 ones, the secant on the others. A
+negative coefficient takes the slope [Hc > 0] below ReLU. `src/kernel/lines.hpp`
+mirrors these functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ennopt.network import Array
+
+SHARES = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0)
+"""How far a form may move towards a new one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstLayer:
+    """The first layer of a member on a batch of nodes.
+
+    Parameters
+    ----------
+    slopes
+        wr, (num_nodes, width, num_inputs).
+    centre
+        hc, (num_nodes, width).
+    lower, upper
+        Lb and Ub where a neuron is unstable, else -1 and 1, (num_nodes, width).
+    """
+
+    slopes: Array
+    centre: Array
+    lower: Array
+    upper: Array
+
+
+def mix(
+    g: Array,
+    c: Array,
+    gnew: Array,
+    cnew: Array,
+    value: Array,
+    moving: npt.NDArray[np.bool_],
+) -> tuple[Array, Array, Array]:
+    """Move forms ``(g, c)`` towards new ones as far as ``c + sum |g|`` falls.
+
+    A convex mix of valid forms is valid. Shapes: forms (num_nodes, num_forms,
+    num_inputs), the others (num_nodes, num_forms); only `moving` forms move. Returns
+    forms and value.
+    """
+    share = np.zeros_like(c)
+    tie = 1e-11 * np.abs(value)  # rounding must not decide
+    for eta in SHARES:
+        reached = c + eta * (cnew - c) + np.abs(g + eta * (gnew - g)).sum(axis=2)
+        better = moving & (reached < value - tie)
+        value, share = np.where(better, reached, value), np.where(better, eta, share)
+    g = g + share[..., None] * (gnew - g)
+    return g, c + share * (cnew - c), value
+
+
+def anchored_lines(
+    first: FirstLayer, coefficients: Array, signs: Array, undecided: Array
+) -> tuple[Array, Array]:
+    """Forms above ``coefficients @ ReLU(h)`` anchored at vertices.
+
+    Parameters
+    ----------
+    first
+        The layer.
+    coefficients
+        (num_nodes, num_forms, width), zero where a neuron is stable.
+    signs
+        The vertex, (num_nodes, num_forms, num_inputs), 0 where undecided.
+    undecided
+        Which inputs are in U, of the same shape.
+
+    Returns
+    -------
+    tuple
+        Slopes (num_nodes, num_forms, num_inputs), times radius, and values at the
+        centre (num_nodes, num_forms).
+    """
+    wr, size = first.slopes, np.abs(first.slopes)
+    hc, lb, ub = (x[:, None, :] for x in (first.centre, first.lower, first.upper))
+    total = size.sum(axis=2)[:, None, :]
+    top = hc + np.einsum("brp,bip->bri", signs, wr)
+    wide = np.einsum("brp,bip->bri", undecided.astype(float), size)
+    low, high = top - wide, top + wide
+    over = low >= 0.0
+    under = (high <= 0.0) & ~over
+    numerator = np.where(over, low, np.where(under, ub, high))
+    denominator = np.where(over, low - lb, np.where(under, ub - high, 2.0 * wide))
+    q = numerator / denominator
+    a = np.where(under, q, 1.0)
+    b = np.where(over, q, 0.0)
+    u = np.where(over, 1.0, np.where(under, 0.0, q))
+    moved, rest = 0.5 * (top - hc), 0.5 * (total - wide)
+    value = (
+        np.where(over, low, 0.0) + u * wide + a * (rest - moved) - b * (rest + moved)
+    )
+    plus, minus = np.maximum(coefficients, 0.0), np.minimum(coefficients, 0.0)
+    below = np.where(top > 0.0, minus, 0.0)
+    decided = np.einsum("bri,bip->brp", plus * 0.5 * (a + b) + below, wr)
+    decided -= signs * np.einsum("bri,bip->brp", plus * 0.5 * (a - b), size)
+    open_slopes = np.einsum("bri,bip->brp", plus * u + below, wr)
+    constant = (plus * value + below * hc).sum(axis=2)
+    return np.where(undecided, open_slopes, decided), constant
+
+
+def anchor(
+    first: FirstLayer,
+    coefficients: Array,
+    stable: tuple[Array, Array],
+    form: tuple[Array, Array],
+    value: Array,
+    tie: Array,
+    passes: int = 2,
+) -> tuple[Array, Array, Array]:
+    """Improve forms by lines at their own vertex, then once more with U.
+
+    Parameters
+    ----------
+    first, coefficients
+        As in `anchored_lines`.
+    stable
+        Slopes and constants of the part without unstable first-layer neurons.
+    form
+        Slopes and constants to improve.
+    value
+        Largest values of `form` on the node, (num_nodes, num_forms).
+    tie
+        How far from zero rounding may have left a slope, of the slopes' shape.
+    passes
+        1 for the vertex only.
+
+    Returns
+    -------
+    tuple
+        Slopes, constants, values.
+    """
+    g, c = form
+    signs = np.where(g >= -tie, 1.0, -1.0)
+    undecided = np.zeros(g.shape, dtype=bool)
+    moving = np.ones(c.shape, dtype=bool)
+    for _ in range(passes):
+        more, constant = anchored_lines(first, coefficients, signs, undecided)
+        gnew, cnew = stable[0] + more, stable[1] + constant
+        g, c, value = mix(g, c, gnew, cnew, value, moving)
+        undecided = (gnew * signs < 0.0) | (g * signs < -tie)
+        moving = undecided.any(axis=2)
+        signs = np.where(undecided, 0.0, signs)
+    return g, c, value
