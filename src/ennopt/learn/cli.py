@@ -53,7 +53,7 @@ class ProgressBar:
     def set(self, done: float, total: int) -> None:
         """Show `done` of `total`."""
         self._done, self._total = done, total
-        share = min(1.0, done / max(1, total))
+        share = 1.0 if done > total - 1e-6 else done / total
         if not self._stream.isatty() or int(1000 * share) == self._shown:
             return
         self._shown = int(1000 * share)
