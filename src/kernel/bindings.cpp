@@ -174,6 +174,7 @@ NB_MODULE(_kernel, m) {
                    [](const Model& model) {
                      return Layout{model.inputs, model.neurons}.stride();
                    })
+      .def_ro("margin", &Model::margin)
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
           throw std::invalid_argument("Expected one number for each input.");

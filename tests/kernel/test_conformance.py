@@ -57,7 +57,7 @@ def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6)
     # A first bound without a cutoff, then twice on the children's inheritance.
     for _ in range(3):
         before = nodes.packed()
-        found, told, points, low, high, scores = MODULE.bound_nodes(
+        found, told, _, low, high, scores = MODULE.bound_nodes(
             compiled, settings_of(settings), before, cutoff, name
         )
         spec = bound_nodes(model, settings, nodes, cutoff)

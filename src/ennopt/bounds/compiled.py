@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from functools import cache
 from types import ModuleType
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 def kernel() -> ModuleType | None:
     """The extension module, or ``None``, with one warning, where it is missing."""
     try:
-        from ennopt import _kernel
+        return importlib.import_module("ennopt._kernel")
     except ImportError as error:
         logger.warning(
             "The compiled kernel is missing (%s): bounds are computed with NumPy, "
@@ -28,8 +29,6 @@ def kernel() -> ModuleType | None:
             error,
         )
         return None
-    module: ModuleType = _kernel
-    return module
 
 
 def folded_members(ensemble: Ensemble) -> list[Network]:

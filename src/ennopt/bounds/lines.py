@@ -159,12 +159,12 @@ def anchor(
     g, c = form
     signs = np.where(g >= -tie, 1.0, -1.0)
     undecided = np.zeros(g.shape, dtype=bool)
-    moving = np.ones(c.shape, dtype=bool)
+    moving: npt.NDArray[np.bool_] = np.ones(c.shape, dtype=bool)
     for _ in range(passes):
         more, constant = anchored_lines(first, coefficients, signs, undecided)
         gnew, cnew = stable[0] + more, stable[1] + constant
         g, c, value = mix(g, c, gnew, cnew, value, moving)
         undecided = (gnew * signs < 0.0) | (g * signs < -tie)
-        moving = undecided.any(axis=2)
+        moving = np.asarray(undecided.any(axis=2))
         signs = np.where(undecided, 0.0, signs)
     return g, c, value

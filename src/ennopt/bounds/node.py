@@ -232,7 +232,7 @@ def bound_rows(
 
     Returns low and high, (num_nodes, width), and the smear (num_nodes, width, d).
     """
-    count, d = cut.a.shape
+    count = len(cut.a)
     w, b = network.weights[k], network.biases[k]
     rows = np.concatenate([w, -w])  # the lower form is minus the upper form of -row
     form = np.broadcast_to(rows, (count, *rows.shape))
@@ -403,6 +403,7 @@ class _Batch:
             if first is None:
                 continue
             h = first.centre + np.einsum("bip,bp->bi", first.slopes, z)
+            y = h
             for s, layer in enumerate(layers):
                 if s > 0:
                     h = y @ member.weights[s].T + member.biases[s]

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ennopt.bounds.compiled import (
-    compile_model,
-    folded_members,
-    kernel,
-    objective_margin,
-    reach_of,
-)
-from ennopt.problem import ZERO_SHARE, Problem
+from ennopt.bounds.node import NodeSettings
+from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.search.heuristics import ascend, distinct, polish
+from ennopt.search.tree import Tree, open_tree
 
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
-
-CLOSING_SHARE = 1.0 - 1e-6
-"""Share of the tolerance that nodes are pruned with: rounding needs the rest."""
-
-MARGIN_SHARE = 16.0
-"""Rounding margins of the objective below which no gap can be proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +59,28 @@ class BoxSearch:
     def solve(self, problem: Problem, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         rng = np.random.default_rng(tools.seed)
-        tree: Any = None
+        tree: Tree | None = None
         with tools.start(problem, self) as run:
             with run.phase("values"):
                 self._first_values(run, rng)
                 run.tick()
             with run.phase("search"):
-                tree = self.plant(problem, tools.limits.gap)
-                tree.offer(run.x)
+                tree = self.tree(problem, tools.limits.gap)
+                tree.plant()
+                if run.x is not None:
+                    tree.offer(run.x)
                 self._search(run, tree)
         return self._finish(run, tree)
 
-    def plant(self, problem: Problem, gap: float) -> Any:
-        """A tree whose only open node is the whole domain."""
-        tree = self.empty_tree(problem, gap)
-        tree.plant()
-        return tree
-
-    def empty_tree(self, problem: Problem, gap: float) -> Any:
-        """A tree without nodes: what a unit of work explores in."""
-        module = kernel()
-        domain = problem.domain
-        settings = module.Settings()
-        settings.row_slopes = self.row_slopes
-        settings.vertex_lines = settings.output_lines = self.vertex_lines
-        settings.max_steps = self.slope_steps
-        floor = ZERO_SHARE * min(1.0, problem.scale())
-        least = MARGIN_SHARE * objective_margin(
-            folded_members(problem.ensemble), reach_of(domain)
+    def tree(self, problem: Problem, gap: float) -> Tree:
+        """An empty tree with this method's settings: a unit of work explores in one."""
+        settings = NodeSettings(
+            max_steps=self.slope_steps,
+            row_slopes=self.row_slopes,
+            vertex_lines=self.vertex_lines,
+            output_lines=self.vertex_lines,
         )
-        return module.Tree(
-            compile_model(problem.ensemble, domain), settings, gap * CLOSING_SHARE,
-            floor, least, domain.lower, domain.upper, self.instruction_set,
-        )  # fmt: skip
+        return open_tree(problem, settings, gap, self.instruction_set)
 
     def _first_values(self, run: Run, rng: np.random.Generator) -> None:
         ensemble, domain = run.problem.ensemble, run.problem.domain
@@ -117,7 +94,7 @@ class BoxSearch:
                 return
             run.offer(polish(ensemble, domain, point))
 
-    def _search(self, run: Run, tree: Any) -> None:
+    def _search(self, run: Run, tree: Tree) -> None:
         """The outer loop: let the kernel work, look at the clock, tell the record."""
         limits, tools = run.limits, run.tools
         while tree.open and run.ended() is None:
@@ -133,15 +110,15 @@ class BoxSearch:
             run.prove(tree.bound)
             run.tick()
 
-    def _improve(self, run: Run, tree: Any) -> None:
+    def _improve(self, run: Run, tree: Tree) -> None:
         """A better point of the kernel: polish it and tell both sides."""
         if tree.value > run.value and run.offer(tree.best_point()):
             if self.polished:
                 x = np.asarray(run.x)
                 run.offer(polish(run.problem.ensemble, run.problem.domain, x))
-            tree.offer(run.x)
+            tree.offer(np.asarray(run.x))
 
-    def _finish(self, run: Run, tree: Any) -> Result:
+    def _finish(self, run: Run, tree: Tree | None) -> Result:
         status = None
         if tree is not None:
             run.details["open_nodes"] = int(tree.open)

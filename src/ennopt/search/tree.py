@@ -1,0 +1,211 @@
+"""The open nodes of a search, compiled or in NumPy, behind one interface."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ennopt.bounds.compiled import compile_model, kernel
+from ennopt.bounds.node import Fate, NodeModel, Nodes, NodeSettings, bound_nodes
+from ennopt.network import Array
+from ennopt.problem import ZERO_SHARE, Problem
+
+CLOSING_SHARE = 1.0 - 1e-6
+"""Share of the tolerance that nodes are pruned with: rounding needs the rest."""
+
+MARGIN_SHARE = 16.0
+"""Rounding margins of the objective below which no gap can be proved."""
+
+PLAIN_BATCH = 64
+"""Nodes that the NumPy tree bounds at once."""
+
+
+class Tree(Protocol):
+    """Open nodes and an incumbent. Nodes are rows of numbers (`Nodes.packed`)."""
+
+    @property
+    def open(self) -> int:
+        """Number of open nodes."""
+
+    @property
+    def bound(self) -> float:
+        """No point of the nodes this tree was given is better: proved."""
+
+    @property
+    def value(self) -> float:
+        """Objective at the incumbent, ``-inf`` without one."""
+
+    def best_point(self) -> Array:
+        """The incumbent, (num_inputs,), empty without one."""
+
+    def plant(self) -> None:
+        """Add the whole domain as an open node."""
+
+    def offer(self, x: Array) -> bool:
+        """Take a feasible point as incumbent if it is better."""
+
+    def add(self, nodes: Array) -> None:
+        """Add open nodes, (num_nodes, num_numbers)."""
+
+    def take(self, most: int) -> Array:
+        """Remove the open nodes of the largest bounds, at most so many."""
+
+    def explore(
+        self, nodes: float, seconds: float, bytes: float, dive: int, threads: int
+    ) -> int:
+        """Bound and branch until a limit; returns the number of nodes bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What counts as proved: ``value + max(gap * max(|value|, floor), least)``.
+
+    Parameters
+    ----------
+    gap
+        Relative gap.
+    floor
+        Smallest absolute value that the gap refers to.
+    least
+        What rounding margins leave unprovable.
+    """
+
+    gap: float
+    floor: float
+    least: float
+
+    def cutoff(self, value: float) -> float:
+        """The bound at which a node is closed."""
+        if not math.isfinite(value):
+            return -math.inf
+        return value + max(self.gap * max(abs(value), self.floor), self.least)
+
+
+def tolerance_of(problem: Problem, gap: float, margin: float) -> Tolerance:
+    """The tolerance of a problem, a little inside of what `Run` asks for."""
+    floor = ZERO_SHARE * min(1.0, problem.scale())
+    return Tolerance(gap * CLOSING_SHARE, floor, MARGIN_SHARE * margin)
+
+
+def open_tree(
+    problem: Problem, settings: NodeSettings, gap: float, instruction_set: str = ""
+) -> Tree:
+    """An empty tree: compiled if the extension is there, else in NumPy."""
+    module, domain = kernel(), problem.domain
+    if module is None:
+        return PlainTree(problem, settings, gap)
+    model = compile_model(problem.ensemble, domain)
+    own = module.Settings()
+    for name in NodeSettings.__slots__:
+        setattr(own, name, getattr(settings, name))
+    rule = tolerance_of(problem, gap, model.margin)
+    tree: Tree = module.Tree(
+        model, own, rule.gap, rule.floor, rule.least, domain.lower, domain.upper,
+        instruction_set,
+    )  # fmt: skip
+    return tree
+
+
+class PlainTree:
+    """The tree in NumPy: slower, the same nodes' bounds, one thread."""
+
+    def __init__(self, problem: Problem, settings: NodeSettings, gap: float) -> None:
+        self._problem, self._settings = problem, settings
+        self._model = NodeModel(problem.ensemble, problem.domain)
+        self._tolerance = tolerance_of(problem, gap, self._model.margin)
+        self._heap: list[tuple[float, int, Any]] = []
+        self._count = 0
+        self._stuck = -math.inf
+        self._point: Array = np.zeros(0)
+        self._value = -math.inf
+
+    @property
+    def open(self) -> int:
+        """Number of open nodes."""
+        return len(self._heap)
+
+    @property
+    def value(self) -> float:
+        """Objective at the incumbent, ``-inf`` without one."""
+        return self._value
+
+    @property
+    def cutoff(self) -> float:
+        """What a node must beat."""
+        return self._tolerance.cutoff(self._value)
+
+    @property
+    def bound(self) -> float:
+        """No point of the nodes this tree was given is better: proved."""
+        top = -self._heap[0][0] if self._heap else -math.inf
+        return max(self.cutoff, self._stuck, top)
+
+    def best_point(self) -> Array:
+        """The incumbent, (num_inputs,), empty without one."""
+        return self._point
+
+    def plant(self) -> None:
+        """Add the whole domain as an open node."""
+        self.add(Nodes.root(self._model, self._problem.domain).packed())
+
+    def offer(self, x: Array) -> bool:
+        """Take a feasible point as incumbent if it is better."""
+        value = float(self._problem.values(x)[0])
+        if not value > self._value:
+            return False
+        self._value, self._point = value, np.array(x)
+        return True
+
+    def add(self, nodes: Array) -> None:
+        """Add open nodes, (num_nodes, num_numbers)."""
+        for node in nodes:
+            self._count += 1
+            heapq.heappush(self._heap, (-float(node[0]), self._count, node))
+
+    def take(self, most: int) -> Array:
+        """Remove the open nodes of the largest bounds, at most so many."""
+        count = min(most, len(self._heap))
+        rows = [heapq.heappop(self._heap)[2] for _ in range(count)]
+        width = len(Nodes.root(self._model, self._problem.domain).packed()[0])
+        return np.array(rows).reshape(count, width)
+
+    def explore(
+        self, nodes: float, seconds: float, bytes: float, dive: int, threads: int
+    ) -> int:
+        """Bound and branch until a limit; returns the number of nodes bounded.
+
+        `bytes`, `dive` and `threads` are the compiled tree's; here they are ignored.
+        """
+        done, end = 0, time.perf_counter() + seconds
+        while self._heap and done < nodes and time.perf_counter() < end:
+            if -self._heap[0][0] <= self.cutoff:
+                self._heap.clear()
+                break
+            done += self._explore_batch(int(min(PLAIN_BATCH, nodes - done)))
+        return done
+
+    def _explore_batch(self, most: int) -> int:
+        model, domain = self._model, self._problem.domain
+        rows = self.take(most)
+        rows = rows[rows[:, 0] > self.cutoff]
+        batch = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+        out = bound_nodes(model, self._settings, batch, self.cutoff)
+        if out.values.size and out.values.max() > self._value:
+            self.offer(domain.project(out.points[int(np.argmax(out.values))]))
+        stuck = batch.bound[out.fate == Fate.STUCK]
+        self._stuck = max([self._stuck, *stuck.tolist()])
+        kept = batch.packed()
+        self.add(kept[out.fate == Fate.AGAIN])
+        split = np.flatnonzero(out.fate == Fate.SPLIT)
+        left, right = kept[split], kept[split].copy()
+        d, inputs = model.num_inputs, out.split[split]
+        left[np.arange(len(split)), 3 + 2 * d + inputs] = out.middle[split]
+        right[np.arange(len(split)), 3 + d + inputs] = out.middle[split]
+        self.add(left)
+        self.add(right)
+        return len(rows)
