@@ -229,7 +229,21 @@ def matmul(left: Tensor, right: Tensor) -> Value:
         return squeeze(matmul(unsqueeze(left, [0]), right), [axis])
     _note_units(left)
     matrix, value = right.shared, _as_one_layer(left)
-    return _raised(value, matrix.ndim).mapped(lambda a: np.matmul(a, matrix))
+    return _raised(value, matrix.ndim).mapped(lambda a: _product(a, matrix))
+
+
+def _product(a: Array, matrix: Array) -> Array:
+    """``a @ matrix`` with the sources, the first axis of `a`, as rows of one product.
+
+    Left to numpy, each source would be a product of its own: slow on wide layers.
+    """
+    if matrix.ndim == 1:
+        return np.asarray(a @ matrix)
+    rows = np.moveaxis(a, 0, -3)  # (*lead, sources, rows, columns)
+    *lead, num_sources, num_rows, width = rows.shape
+    product = rows.reshape(*lead, num_sources * num_rows, width) @ matrix
+    unfolded = product.reshape(*product.shape[:-2], num_sources, num_rows, -1)
+    return np.moveaxis(unfolded, -3, 0)
 
 
 def _raised(value: Value, rank: int) -> Value:
