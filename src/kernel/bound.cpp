@@ -65,7 +65,7 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
       w.on[n][lane] = state == kOn ? -1 : 0;
       w.alpha[n][lane] = state <= kSlopeMax ? state * (1.0 / kSlopeMax) : -1.0;
     }
-    crowded[lane] = 10 * open > model.neurons ? -1 : 0;
+    crowded[lane] = *layout.flag(node) == 0.0 && 10 * open > model.neurons ? -1 : 0;
   }
 
   // 1. Clip by the inherited cut.
@@ -190,7 +190,6 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
       outcome.fate = Fate::again;
       continue;
     }
-    *layout.flag(node) = 0.0;
     double most = -1.0;
     outcome.fate = Fate::stuck;
     for (int p = 0; p < d; ++p) {
@@ -204,6 +203,10 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
         outcome.fate = Fate::split;
       }
     }
+    // Too thin to split: once more, with every row bounded.
+    const bool first = *layout.flag(node) == 0.0;
+    if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;
+    *layout.flag(node) = outcome.fate == Fate::again ? 1.0 : 0.0;
   }
 }
 

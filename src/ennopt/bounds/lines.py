@@ -101,8 +101,8 @@ def anchored_lines(
     wr, size = first.slopes, np.abs(first.slopes)
     hc, lb, ub = (x[:, None, :] for x in (first.centre, first.lower, first.upper))
     total = size.sum(axis=2)[:, None, :]
-    top = hc + np.einsum("brp,bip->bri", signs, wr)
-    wide = np.einsum("brp,bip->bri", undecided.astype(float), size)
+    top = hc + signs @ wr.transpose(0, 2, 1)
+    wide = undecided.astype(float) @ size.transpose(0, 2, 1)
     low, high = top - wide, top + wide
     over = low >= 0.0
     under = (high <= 0.0) & ~over
@@ -118,9 +118,9 @@ def anchored_lines(
     )
     plus, minus = np.maximum(coefficients, 0.0), np.minimum(coefficients, 0.0)
     below = np.where(top > 0.0, minus, 0.0)
-    decided = np.einsum("bri,bip->brp", plus * 0.5 * (a + b) + below, wr)
-    decided -= signs * np.einsum("bri,bip->brp", plus * 0.5 * (a - b), size)
-    open_slopes = np.einsum("bri,bip->brp", plus * u + below, wr)
+    decided = (plus * 0.5 * (a + b) + below) @ wr
+    decided -= signs * ((plus * 0.5 * (a - b)) @ size)
+    open_slopes = (plus * u + below) @ wr
     constant = (plus * value + below * hc).sum(axis=2)
     return np.where(undecided, open_slopes, decided), constant
 

@@ -217,7 +217,7 @@ def row_slopes(layer: _Layer, signs: Array) -> Array:
     there by ``dev = sum_p sign_p J_p``, and the slope is on if it is then positive.
     Returns (num_nodes, num_rows, width).
     """
-    dev = np.einsum("brp,bip->bri", signs, layer.jacobian)
+    dev = signs @ layer.jacobian.transpose(0, 2, 1)
     width = np.where(layer.unstable, layer.high - layer.low, 1.0)[:, None]
     middle = 0.5 * (layer.low + layer.high)[:, None]
     alpha = np.clip(0.5 + (middle + 0.75 * dev) * (5.0 / width), 0.0, 1.0)
@@ -262,11 +262,11 @@ def lift(
     """
     fixed = np.where(layer.on[:, None], coefficients, 0.0)
     free = np.where(layer.unstable[:, None], coefficients, 0.0)
-    stable = np.einsum("bri,bip->brp", fixed, first.slopes)
+    stable = fixed @ first.slopes
     base = c + np.einsum("bri,bi->br", fixed, first.centre)
     plus, minus = np.maximum(free, 0.0), np.minimum(free, 0.0)
     slope = plus * layer.slope[:, None] + minus * layer.under[:, None]
-    g = stable + np.einsum("bri,bip->brp", slope, first.slopes)
+    g = stable + slope @ first.slopes
     c = base + np.einsum("bri,bi->br", plus, layer.shift)
     c = c + np.einsum("bri,bi->br", slope, first.centre)
     most, lam = support(g, cut)
@@ -301,7 +301,7 @@ class _Batch:
         self.radius = 0.5 * (nodes.upper - nodes.lower) * (1.0 + 1e-15)
         open_others = (nodes.states < ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
-        self.crowded = open_others.sum(axis=1) > share
+        self.crowded = (open_others.sum(axis=1) > share) & (nodes.flag == 0.0)
         self.layers: list[list[_Layer]] = []
         self.firsts: list[FirstLayer | None] = []
         at = 0
@@ -340,10 +340,8 @@ class _Batch:
                 )  # fmt: skip
             else:
                 assert first is not None
-                jacobian = np.einsum(
-                    "ri,bi,bip->brp",
-                    member.weights[k], layers[-1].slope, layers[-1].jacobian,
-                )  # fmt: skip
+                slope, before = layers[-1].slope, layers[-1].jacobian
+                jacobian = member.weights[k] @ (slope[..., None] * before)
                 low, high, smear = bound_rows(
                     member, k, layers, first, cut, settings, jacobian
                 )
@@ -543,8 +541,8 @@ def bound_nodes(
     nodes.bound = np.where(best < inherited, best, inherited)
     nodes.cut, nodes.constant, nodes.states = slopes, constant, batch.states()
     again = ~closed & (share < settings.again) & (nodes.flag == 0.0)
-    nodes.flag = np.where(closed, nodes.flag, np.where(again, 1.0, 0.0))
     fate, split, middle = branch(nodes, scores, closed, again)
+    nodes.flag = np.where(closed, nodes.flag, np.where(fate == Fate.AGAIN, 1.0, 0.0))
     points = centre + radius * z
     values = sum(m(points)[:, 0] for m in model.members)
     lows = [layer.low for layers in batch.layers for layer in layers]
@@ -565,7 +563,9 @@ def branch(
     possible = (nodes.lower < middles) & (middles < nodes.upper)
     ranked = np.where(possible, scores, -np.inf)
     split = np.argmax(ranked, axis=1)
-    fate = np.where(possible.any(axis=1), Fate.SPLIT, Fate.STUCK)
+    # Too thin to split: once more, with every row bounded.
+    thin = np.where(nodes.flag == 0.0, Fate.AGAIN, Fate.STUCK)
+    fate = np.where(possible.any(axis=1), Fate.SPLIT, thin)
     fate = np.where(closed, Fate.CLOSED, np.where(again, Fate.AGAIN, fate))
     split = np.where(fate == Fate.SPLIT, split, -1)
     middle = np.where(split >= 0, middles[np.arange(len(split)), split], 0.0)

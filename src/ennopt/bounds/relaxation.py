@@ -111,6 +111,8 @@ def _member_bounds(
             high = np.minimum(high, largest(form, b, domain) + widening[k])
             form = backward(network, k, lower, upper, -w)
             low = np.maximum(low, -largest(form, -b, domain) - widening[k])
+        # Two proofs may cross by their rounding margins: keep the thinner truth.
+        low, high = np.minimum(low, high), np.maximum(low, high)
         lower.append(low)
         upper.append(high)
         below, above = np.maximum(low, 0.0), np.maximum(high, 0.0)
