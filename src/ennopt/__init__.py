@@ -1,1 +1,44 @@
-"""Proved optimization over ensembles of ReLU networks."""
+"""Proved optimization over ensembles of ReLU neural networks.
+
+>>> import ennopt
+>>> net = ennopt.Network([[[1.0, -1.0]]], [[0.5]])
+>>> answer = ennopt.maximize(net, [(0, 1), (0, 1)])
+>>> answer.value, answer.bound >= answer.value
+(1.5, True)
+"""
+
+from ennopt.api import maximize, minimize
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.relaxation import Crown, Interval
+from ennopt.convert import PredictorNotSupportedError, load
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, ModelConfigurationError, Network
+from ennopt.problem import Problem
+from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
+from ennopt.run import Tools
+from ennopt.search.box import BoxSearch
+from ennopt.version import VERSION
+
+__version__ = VERSION
+
+__all__ = [
+    "BoxSearch",
+    "Crown",
+    "Domain",
+    "Ensemble",
+    "Interval",
+    "Limits",
+    "ModelConfigurationError",
+    "Network",
+    "NeuronBounds",
+    "NoSolutionError",
+    "PredictorNotSupportedError",
+    "Problem",
+    "Progress",
+    "Result",
+    "Status",
+    "Tools",
+    "load",
+    "maximize",
+    "minimize",
+]

@@ -11,6 +11,7 @@ from ennopt.cli.models import add_convert, add_inspect, add_methods
 from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
+from ennopt.learn.cli import add_instances_parser, add_train_parser
 from ennopt.version import VERSION
 
 EXIT_BAD_INPUT = 2
@@ -28,6 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_inspect(commands)
     add_convert(commands)
     add_methods(commands)
+    add_train_parser(commands)
+    add_instances_parser(commands)
     return parser
 
 

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
-from ennopt.search.bigm import BigM
+from ennopt.search.box import BoxSearch
 
 
 @runtime_checkable
@@ -31,14 +31,15 @@ class Entry:
     uses_backend: bool = True
 
 
-def _bigm(backend: str | None) -> Method:
-    return BigM() if backend is None else BigM(backend=backend)
+def _box(backend: str | None) -> Method:
+    return BoxSearch()
 
 
 METHODS = {
     entry.name: entry
     for entry in (
-        Entry("bigm", "big-M model of the paper, solved by a MILP solver", _bigm),
+        Entry("auto", "the engine, with settings for the problem", _box, False),
+        Entry("box", "our engine: branch and bound on the inputs", _box, False),
     )
 }
 
@@ -54,9 +55,7 @@ def method_named(name: str, backend: str | None = None) -> Method:
     ValueError: Expected a method among ..., got 'simplex'.
     """
     if name not in METHODS:
-        raise ValueError(
-            f"Expected a method among {', '.join(METHODS)}, got {name!r}."
-        )
+        raise ValueError(f"Expected a method among {', '.join(METHODS)}, got {name!r}.")
     entry = METHODS[name]
     if backend is not None and not entry.uses_backend:
         raise ValueError(

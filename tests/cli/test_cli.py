@@ -1,0 +1,258 @@
+"""The command line: answers, one-line errors, exit statuses."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ennopt.cli import main
+from ennopt.cli.log import ProgressLog
+from ennopt.network import Ensemble, read_npz
+from ennopt.result import Progress, Result, Status
+from oracles import exact_maximum, random_domain, random_ensemble, random_network
+
+ENNOPT = [sys.executable, "-m", "ennopt"]
+
+
+@pytest.fixture
+def case(tmp_path, rng):
+    ensemble, domain = random_ensemble(rng), random_domain(rng)
+    named = Ensemble(ensemble.members, input_names=("dose", "heat"))
+    path = tmp_path / "model.npz"
+    named.on_box(domain.lower, domain.upper).save(path)
+    return path, named, domain
+
+
+def run(*arguments):
+    return subprocess.run(
+        [*ENNOPT, *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_solve_prints_one_json_object_with_the_fields_of_a_result(case):
+    path, ensemble, domain = case
+    done = run("solve", path, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = Result.from_json(done.stdout)
+    assert answer.status is Status.OPTIMAL
+    exact, _ = exact_maximum(ensemble, domain)
+    assert answer.value == pytest.approx(exact, rel=1e-4)
+    data = json.loads(done.stdout)
+    assert set(data["x_by_name"]) == {"dose", "heat"}
+    assert {"gap", "member_std", "seconds", "history", "versions"} <= set(data)
+    assert "bound" in done.stderr  # the log
+    assert done.stdout.count("\n") == 1
+
+
+def test_solve_minimizes_and_writes_its_output(case, tmp_path, capsys):
+    path, ensemble, domain = case
+    out = tmp_path / "answer.json"
+    assert main(["solve", str(path), "--sense", "min", "--output", str(out)]) == 0
+    exact, _ = exact_maximum(ensemble.negated(), domain)
+    answer = Result.from_json(out.read_text())
+    assert answer.value == pytest.approx(-exact, rel=1e-4, abs=1e-6)
+    assert answer.bound <= answer.value + 1e-12
+    assert "Minimum" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["options", "toml", "table", "csv", "one"])
+def test_bounds_come_in_every_form(case, tmp_path, capsys, form):
+    path, _, _ = case
+    files = {
+        "toml": ("b.toml", "heat = [-2, 1e-1]\ndose = [-1e-3, 2.5]\n"),
+        "table": ("b.toml", "[bounds]\nheat = [-2, 1e-1]\ndose = [-1e-3, 2.5]\n"),
+        "csv": ("b.csv", "name,lower,upper\ndose,-1e-3,2.5\nheat, -2, 1e-1\n"),
+    }
+    if form == "options":
+        extra = ["--lower", "-1e-3", "-2", "--upper", "2.5", "1e-1"]
+    elif form == "one":
+        extra = ["--lower", "-2", "--upper", "2.5"]
+    else:
+        name, text = files[form]
+        (tmp_path / name).write_text(text)
+        extra = ["--bounds", str(tmp_path / name)]
+    assert main(["solve", str(path), "--json", *extra]) == 0
+    x = Result.from_json(capsys.readouterr().out).by_name
+    assert -2 <= x["heat"] <= (2.5 if form == "one" else 0.1)
+    assert (-2 if form == "one" else -1e-3) <= x["dose"] <= 2.5
+
+
+def test_inspect_tells_the_shape_and_the_bounds(case, capsys):
+    path, ensemble, _ = case
+    assert main(["inspect", str(path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["num_neurons"] == ensemble.num_neurons
+    interval, crown = facts["bounds"]
+    assert crown["mean_width"] <= interval["mean_width"]
+    assert main(["inspect", str(path)]) == 0
+    assert "stable neurons" in capsys.readouterr().out
+
+
+def test_inspect_needs_no_box(tmp_path, rng, capsys):
+    random_ensemble(rng).save(tmp_path / "m.npz")
+    assert main(["inspect", str(tmp_path / "m.npz")]) == 0
+    assert "no box recorded" in capsys.readouterr().out
+
+
+def test_convert_records_the_box(case, tmp_path, capsys):
+    path, ensemble, _ = case
+    out = tmp_path / "copy.npz"
+    arguments = ["convert", str(path), str(out), "--lower", "-1", "--upper", "1"]
+    assert main(arguments) == 0
+    again = read_npz(out)
+    assert again.upper.tolist() == [1.0, 1.0]
+    assert np.array_equal(again([0.3, 0.4]), ensemble([0.3, 0.4]))
+
+
+def test_methods_are_listed(capsys):
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert "bigm" in text
+    assert "highs" in text
+
+
+def bad_npz(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+W, B = np.ones((1, 2)), np.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "at least one member"),
+        ({"net0.W0": np.full((1, 2), np.nan), "net0.b0": B}, "NaN or infinity"),
+        ({"net0.W0": np.full((1, 2), np.inf), "net0.b0": B}, "NaN or infinity"),
+        ({"net0.W0": W, "net0.b0": np.zeros(3)}, "bias of shape"),
+        ({"net0.W0": W, "net0.b0": np.array([{}], dtype=object)}, "plain arrays"),
+        (
+            {"net0.W0": W, "net0.b0": B, "net1.W0": np.ones((1, 3)), "net1.b0": B},
+            "num_inputs 2",
+        ),
+    ],
+)
+def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, message):
+    path = bad_npz(tmp_path / "bad.npz", **arrays)
+    for command in (["solve"], ["inspect"]):
+        assert main([*command, str(path)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+        assert error.startswith("ennopt: error: ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--lower", "2", "2", "--upper", "1"], "lower <= upper"),
+        (["--lower", "0", "--upper", "nan"], "finite"),
+        (["--lower", "0", "--upper", "inf"], "input dose"),
+        (["--lower", "0", "0", "0", "--upper", "1"], "Expected 2 lower bounds"),
+        (["--lower", "0"], "got no --upper"),
+        (["--bounds", "absent.toml"], "absent.toml"),
+        (["--bounds", "bounds.txt"], ".toml or .csv"),
+        (["--bounds", "x.toml", "--lower", "0"], "got both"),
+        (["--method", "magic"], "Expected a method among"),
+        (["--method", "bigm", "--backend", "cplex"], "cplex"),
+        (["--gap", "-1"], "gap >= 0"),
+        (["--time-limit", "0"], "positive limit"),
+        (["--threads", "0"], "threads >= 1"),
+        (["--output-index", "4"], "output in 0..0"),
+        (["--output", "no/such/folder/x.json"], "no/such/folder"),
+    ],
+)
+def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
+    path, _, _ = case
+    assert main(["solve", str(path), "--quiet", *extra]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 truncated"])
+@pytest.mark.parametrize("suffix", [".npz", ".onnx", ".keras", ".pt", ".txt", ""])
+def test_files_of_rubbish_give_one_line(tmp_path, content, suffix, capsys):
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(content)
+    assert main(["solve", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("ennopt: error: ")
+    assert error.count("\n") == 1
+
+
+def test_absent_files_and_folders_give_one_line(tmp_path, capsys):
+    for path in (tmp_path / "absent.npz", tmp_path):
+        assert main(["solve", str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_usage_errors_leave_no_traceback():
+    done = run("solve")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert run("--version").stdout.startswith("ennopt ")
+
+
+@pytest.fixture
+def hard_model(tmp_path, rng):
+    members = tuple(random_network(rng, 12, (40, 40, 40)) for _ in range(5))
+    path = tmp_path / "hard.npz"
+    Ensemble(members).on_box(np.full(12, -2.0), np.full(12, 2.0)).save(path)
+    return path
+
+
+@pytest.mark.parametrize("method", ["auto"])
+def test_ctrl_c_prints_the_best_answer_and_exits_130(hard_model, method):
+    process = subprocess.Popen(
+        [*ENNOPT, "solve", str(hard_model), "--json", "--method", method],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for line in process.stderr:  # wait for the first line of the log with a value
+        if line.strip().split("s ")[0].replace(".", "").isdigit():
+            break
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    answer = Result.from_json(out)
+    assert answer.status is Status.INTERRUPTED
+    assert "Traceback" not in err
+    assert answer.bound >= answer.value
+
+
+def test_a_time_limit_returns_an_answer(hard_model):
+    done = run("solve", hard_model, "--json", "--time-limit", "1")
+    assert done.returncode == 0, done.stderr
+    answer = Result.from_json(done.stdout)
+    assert answer.status is Status.TIME_LIMIT
+    assert answer.bound > answer.value
+
+
+def test_the_log_keeps_a_live_line_in_a_terminal_only(case, tmp_path):
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal, (tmp_path / "log").open("w+") as plain:
+        for stream in (terminal, plain):
+            log = ProgressLog(stream)
+            log(Progress(0.1, 1.0, 9.0, 5))
+            log(Progress(0.2, 1.0, 8.9, 6, "tree"))
+            log(Progress(0.3, 2.0, 8.0, 7))
+            log.close()
+        plain.seek(0)
+        text = plain.read()
+        seen = os.read(leader, 4096).decode()
+    assert "\r" not in text
+    assert len(text.splitlines()) == 3
+    assert "0.20s" in seen
+    assert "0.20s" not in text
+    os.close(leader)
