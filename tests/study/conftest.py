@@ -1,6 +1,11 @@
-"""Hand-made lines of a record."""
+"""Hand-made lines of a record, and a study of small ensembles."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+
+from oracles import random_ensemble
 
 
 def line(
@@ -46,3 +51,36 @@ def make_line():
 @pytest.fixture
 def make_plan():
     return plan
+
+
+STUDY = """
+title = "Small ensembles"
+[experiments.compare]
+items = ["table1", "figure3", "figure4"]
+methods = { "HiGHS" = "BigM()", "SCIP" = "BigM(backend='scip')" }
+instances = { files = "nets/*.npz" }
+limits = { nodes = 50 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A study of six runs: three small ensembles, two solvers."""
+    (tmp_path / "nets").mkdir()
+    for i in range(3):
+        save(tmp_path / "nets" / f"net_e2_L2_n6_r{i}.npz", i)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def save(path, seed, widths=(6, 6), num_inputs=2, members=2, boxed=True):
+    ensemble = random_ensemble(np.random.default_rng(seed), members, num_inputs, widths)
+    if boxed:
+        ones = np.ones(num_inputs)
+        ensemble = replace(ensemble, lower=-ones, upper=ones)
+    ensemble.save(path)
+
+
+@pytest.fixture
+def save_ensemble():
+    return save

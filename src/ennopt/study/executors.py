@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ennopt.api import available_cores
 from ennopt.extras import require
 from ennopt.study import work
+from ennopt.study.expression import modules
 from ennopt.study.machine import versions
 from ennopt.study.plan import Task
 from ennopt.study.record import Line
@@ -34,6 +35,10 @@ POLL = 0.5
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One run uses the threads it is given, and its matrix library no others."""
+
+
+SOLVERS = ("highspy", "pyscipopt")
+"""Packages that a prepared process imports ahead, where they are installed."""
 
 
 class Executor(Protocol):
@@ -142,7 +147,7 @@ class _Process:
         self._start = time.perf_counter()
         with _few_threads(task.threads):
             self._process = context.Process(  # type: ignore[attr-defined]
-                target=_serve, args=(task, versions(), scratch, answer), daemon=True
+                target=_serve, args=(task, scratch, answer), daemon=True
             )
             self._process.start()
         answer.close()  # the worker's end: when it dies, ours reads the end of file
@@ -185,13 +190,11 @@ class _Process:
         self.answers.close()
 
 
-def _serve(
-    task: Task, expected: dict[str, str], scratch: str | None, answer: Connection
-) -> None:
+def _serve(task: Task, scratch: str | None, answer: Connection) -> None:
     """The whole life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    answer.send(work.run(task, expected, scratch))
+    answer.send(work.run(task, scratch=scratch))
     answer.close()
 
 
@@ -207,7 +210,7 @@ def _context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__name__])
+    context.set_forkserver_preload([work.__name__, *modules(), *SOLVERS])
     return context
 
 

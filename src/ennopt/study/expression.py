@@ -101,17 +101,23 @@ def _constructor(node: ast.expr) -> Any:
 @functools.cache
 def vocabulary() -> dict[str, type]:
     """The constructors that an expression may use, by name."""
-    found: dict[str, type] = {}
-    for room in ROOMS:
-        package = importlib.import_module(room)
-        for entry in pkgutil.iter_modules(package.__path__, f"{room}."):
-            module = importlib.import_module(entry.name)
-            for name, thing in vars(module).items():
-                if (
-                    inspect.isclass(thing)
-                    and is_dataclass(thing)
-                    and thing.__module__ == entry.name
-                    and not name.startswith("_")
-                ):
-                    found[name] = thing
-    return found
+    return {
+        name: thing
+        for module in modules()
+        for name, thing in vars(importlib.import_module(module)).items()
+        if inspect.isclass(thing)
+        and is_dataclass(thing)
+        and thing.__module__ == module
+        and not name.startswith("_")
+    }
+
+
+def modules() -> list[str]:
+    """The modules whose constructors an expression may use."""
+    return [
+        entry.name
+        for room in ROOMS
+        for entry in pkgutil.iter_modules(
+            importlib.import_module(room).__path__, f"{room}."
+        )
+    ]

@@ -222,16 +222,19 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     """Figure 3: how many instances are solved within a time, or within a gap."""
     by_label = labelled(runs)
 
+    times, gaps = {}, {}
+    for label, group in by_label.items():
+        closed = [run for run in group if solved(run)]
+        times[label] = cumulative(closed, lambda run: max(spent(run, clock), 1e-3))
+        gaps[label] = cumulative(group, lambda run: max(gap(run), SMALLEST_GAP))
+
     def draw(plt: Any) -> Any:
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
-        for (label, group), colour in zip(by_label.items(), _colours(), strict=False):
-            times = cumulative(
-                [run for run in group if solved(run)],
-                lambda run: max(spent(run, clock), 1e-3),
-            )
-            gaps = cumulative(group, lambda run: max(gap(run), SMALLEST_GAP))
-            _stairs(left, *times, colour, label)
-            _stairs(right, *gaps, colour, label)
+        for axis, curves in ((left, times), (right, gaps)):
+            end = 1.3 * max((x for steps, _ in curves.values() for x in steps),
+                            default=1.0)  # fmt: skip
+            for (label, curve), colour in zip(curves.items(), _colours(), strict=False):
+                _stairs(axis, *curve, end, colour, label)
         left.set_xlabel("seconds" if clock == "seconds" else "nodes")
         left.set_ylabel("instances")
         left.set_title("Solved within a time", loc="left")
@@ -258,16 +261,17 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
 
 
 def _stairs(
-    axis: Any, steps: list[float], counts: list[int], colour: str, label: str
-) -> None:
-    if steps:
-        axis.step(
-            [*steps, steps[-1] * 1.15], [*counts, counts[-1]], where="post",
-            color=colour, lw=1.8, label=label,
-        )  # fmt: skip
-        axis.plot(steps[:1], counts[:1], "o", ms=3, color=colour)
-    else:
+    axis: Any, steps: list[float], counts: list[int], end: float, colour: str,
+    label: str,
+) -> None:  # fmt: skip
+    """A staircase from its first step to the end of the axis."""
+    if not steps:
         axis.plot([], [], color=colour, lw=1.8, label=f"{label} (none)")
+        return
+    axis.step(
+        [steps[0], *steps, end], [0, *counts, counts[-1]], where="post",
+        color=colour, lw=1.8, label=label,
+    )  # fmt: skip
 
 
 def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:

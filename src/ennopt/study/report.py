@@ -17,17 +17,27 @@ from typing import Any
 
 from ennopt.study import paper
 from ennopt.study.figures import FIGURES, Figure
-from ennopt.study.measures import Clock, gap, labelled, solved, spent
+from ennopt.study.measures import (
+    PAPER_LIMIT,
+    Clock,
+    gap,
+    labelled,
+    solved,
+    spent,
+)
 from ennopt.study.progress import as_time
 from ennopt.study.record import Line, Results
 from ennopt.study.table import MISSING, Table, written
-from ennopt.study.tables import TABLES, compute
+from ennopt.study.tables import BASELINE, ENHANCED, TABLES, compute
 
 ORDER = (
     "figure1", "figure2", "table1", "figure3", "figure4", "table2", "table3", "table4",
     "table5", "table6", "table7", "table8", "table9",
 )  # fmt: skip
 """The items in the order of the paper."""
+
+PAPER_REPLICAS = 3
+"""Instances behind each row of the paper's Tables 6 and 7."""
 
 FOLDER = "report"
 PAGE = "report.html"
@@ -145,9 +155,11 @@ def _summary(results: Results, clock: Clock) -> str:
     if missing:
         warnings.append(f"{missing} of {results.planned} runs have not ended yet.")
     if results.failed:
-        warnings.append(
-            f"{len(results.failed)} runs failed and are in no table; see below."
+        count = len(results.failed)
+        subject = (
+            "1 run failed and is" if count == 1 else f"{count} runs failed and are"
         )
+        warnings.append(f"{subject} in no table; see below.")
     alert = "".join(f'<p class="alert">{_e(text)}</p>' for text in warnings)
     body = f'<div class="cards">{"".join(cards)}</div>' if cards else ""
     if not cards and not alert:
@@ -168,8 +180,21 @@ def _card(label: str, runs: list[Line], clock: Clock) -> str:
         f'<div class="card"><h3>{_e(label)}</h3><p class="big">{count}'
         f"<small> of {len(runs)} solved</small></p>"
         f'<div class="meter"><i style="width:{100 * share:.1f}%"></i></div>'
-        f"<p>geometric mean {written(middle, 'seconds')} {unit}, unsolved at their "
-        f"limit; {worst}</p></div>"
+        f'<p class="how">geometric mean {written(middle, "seconds")} {unit}, unsolved '
+        f"at their limit; {worst}</p>{_theirs(label)}</div>"
+    )
+
+
+def _theirs(label: str) -> str:
+    """What the paper's tables say of the same method."""
+    source = {BASELINE: "table6", ENHANCED: "table7"}.get(label)
+    if source is None:
+        return ""
+    rows = paper.rows(source)
+    count = sum(row["solved"] for row in rows)
+    return (
+        f'<p class="theirs">paper: {count} of {PAPER_REPLICAS * len(rows)} solved in '
+        f"{PAPER_LIMIT:,.0f} s each</p>"
     )
 
 

@@ -41,7 +41,9 @@ class DifferentWorkerError(RuntimeError):
     """A worker has other versions than the plan."""
 
 
-def run(task: Task, expected: dict[str, str], scratch: str | None = None) -> Line:
+def run(
+    task: Task, expected: dict[str, str] | None = None, scratch: str | None = None
+) -> Line:
     """Do one run and return its line of the record; an error is part of the line.
 
     Parameters
@@ -49,7 +51,8 @@ def run(task: Task, expected: dict[str, str], scratch: str | None = None) -> Lin
     task
         What to do.
     expected
-        The versions of the plan: a worker with others must not answer for it.
+        The versions of the plan, for a worker of another installation: one with others
+        must not answer for it.
     scratch
         Directory for checkpoints of long searches, if this worker can see it.
     """
@@ -58,7 +61,7 @@ def run(task: Task, expected: dict[str, str], scratch: str | None = None) -> Lin
     result: dict[str, Any] | None = None
     error = trace = None
     try:
-        if expected != versions():
+        if expected is not None and expected != versions():
             raise DifferentWorkerError(_difference(expected, versions()))
         match task.kind:
             case "solve":
