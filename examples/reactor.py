@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import ennopt
-from ennopt.learn.datasets import read_csv
-from ennopt.learn.training import Configuration, train
+from ennopt.learn import Configuration, read_csv, train
 
 DATA = Path(__file__).with_name("reactor.csv")
 

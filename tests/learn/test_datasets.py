@@ -143,6 +143,7 @@ def test_a_csv_file_and_a_frame_give_the_same_table(delimiter, tmp_path):
             "a,b,y\nred,x,2\nblue,z,4\n",
             r"got 'red' at column a \(and b\).* Encode the column as numbers",
         ),
+        ("a,y\n1_0,2\n3,4\n", "Expected numeric columns, got '1_0' at column a"),
         ("a,y\n1,2\n,4\n3,5\n", "got no number .* in 1 of 3 rows at column a"),
         ("a,y\n1,2\n2,nan\n3,5\n", "in 1 of 3 rows at column y, first in row 2"),
         ("a,y\n1,2\n2,inf\n3,5\n", "got inf in 1 of 3 rows at column y"),
@@ -159,6 +160,16 @@ def test_a_bad_table_gives_one_clear_error(text, message, csv_file):
     with pytest.raises(ValueError, match=message) as caught:
         read_csv(csv_file(text), "y")
     assert str(caught.value).count("Expected") == 1
+
+
+def test_a_quoted_heading_may_span_lines(csv_file):
+    path = csv_file('"dose\n(mg)",y\n1,2\n3,4\n')
+    assert read_csv(path, "y").input_names == ("dose\n(mg)",)
+
+
+def test_an_empty_box_is_refused():
+    with pytest.raises(ValueError, match=r"lower < upper, got \[1, 1\] at input a"):
+        Table([[0.0], [1.0]], [0.0, 1.0], ("a",), "y", lower=[1.0], upper=[1.0])
 
 
 def test_a_bad_column_can_be_dropped(csv_file):

@@ -127,6 +127,12 @@ class Table:
                 f"Expected a box of {x.shape[1]} inputs, got shapes {lower.shape} and "
                 f"{upper.shape}."
             )
+        if not (lower < upper).all():
+            j = int(np.argmin(upper - lower))
+            raise ValueError(
+                f"Expected lower < upper, got [{lower[j]:g}, {upper[j]:g}] at input "
+                f"{names[j]}."
+            )
         if self.sense not in ("min", "max"):
             raise ValueError(f"Expected sense 'min' or 'max', got {self.sense!r}.")
         units = self.units or ("",) * len(all_names)
@@ -239,7 +245,7 @@ def _number(cell: Any) -> float:
         if text == "" or text.lower() in {"na", "n/a", "null", "none"}:
             return math.nan
         try:
-            return float(text)
+            return float(text.replace("_", " "))  # Python alone reads 1_000
         except ValueError:
             raise ValueError(cell) from None
     if cell is None:
@@ -284,7 +290,7 @@ def read_csv(
         ) from error
     header_line = text.partition("\n")[0]
     delimiter = max(",;\t", key=header_line.count)
-    rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
+    rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
     if not rows:
         raise ValueError(
             f"Expected a header line and rows, got an empty file: {path.name}."

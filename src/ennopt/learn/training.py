@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -63,8 +64,9 @@ class Configuration:
             "members", "layers", "width", "batch_size", "max_epochs", "patience"
         ):  # fmt: skip
             value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1):
+            if not isinstance(value, Integral) or int(value) < 1:
                 raise ValueError(f"Expected {name} as an integer >= 1, got {value!r}.")
+            object.__setattr__(self, name, int(value))
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(
                 f"Expected a positive learning_rate, got {self.learning_rate}."
