@@ -43,3 +43,11 @@ def backend(name: str) -> Backend:
 def available_backends() -> tuple[str, ...]:
     """Names of the backends whose package is installed, HiGHS first."""
     return tuple(name for name in BACKENDS if importlib.util.find_spec(_MODULES[name]))
+
+
+def preferred_backend() -> str:
+    """SCIP where it is installed, else HiGHS; Gurobi only when asked for by name.
+
+    SCIP takes cuts and shows its nodes; HiGHS does neither.
+    """
+    return "scip" if "scip" in available_backends() else "highs"
