@@ -23,9 +23,11 @@ PICTURE = Path("out/peaks.png")
 
 def train(x: np.ndarray, y: np.ndarray) -> TransformedTargetRegressor:
     """Five bagged networks of two hidden layers, inputs and output scaled."""
-    network = MLPRegressor((20, 20), max_iter=400, early_stopping=True, random_state=0)
+    network = MLPRegressor(
+        hidden_layer_sizes=(40, 40), learning_rate_init=0.01, batch_size=64
+    )
     bagging = BaggingRegressor(network, n_estimators=5, random_state=0)
-    scaled = make_pipeline(MinMaxScaler(), bagging)
+    scaled = make_pipeline(MinMaxScaler((-1, 1)), bagging)
     model = TransformedTargetRegressor(scaled, transformer=MinMaxScaler())
     return model.fit(x, y)
 
@@ -37,7 +39,7 @@ def draw(model: TransformedTargetRegressor, answer: ennopt.Result) -> None:
     truth = PEAKS(grid)
     learned = model.predict(grid.reshape(-1, 2)).reshape(truth.shape)
     figure, panels = plt.subplots(
-        1, 2, figsize=(10, 4.6), sharey=True, layout="constrained"
+        1, 2, figsize=(11, 5), sharey=True, layout="constrained"
     )
     titles = ("the function", "the ensemble")
     for panel, surface, title in zip(panels, (truth, learned), titles, strict=True):
@@ -47,12 +49,12 @@ def draw(model: TransformedTargetRegressor, answer: ennopt.Result) -> None:
         proved = f"proved minimum of the ensemble {answer.value:.3f}"
         panel.plot(*PEAKS.optimizer, "wo", ms=11, mfc="none", mew=2, label=known)
         panel.plot(*answer.x, "r*", ms=13, mec="white", label=proved)
-        panel.set(title=f"Peaks: {title}", xlabel="x0", aspect="equal")
-    panels[0].set_ylabel("x1")
+        panel.set(title=f"Peaks: {title}", xlabel="x1", aspect="equal")
+    panels[0].set_ylabel("x2")
     panels[0].legend(loc="upper left", fontsize="small")
     figure.colorbar(filled, ax=panels, shrink=0.9)
     PICTURE.parent.mkdir(exist_ok=True)
-    figure.savefig(PICTURE, dpi=130)
+    figure.savefig(PICTURE, dpi=130, bbox_inches="tight")
 
 
 def main() -> None:
