@@ -129,6 +129,9 @@ def solve(problem: Problem, method: Method, tools: Tools) -> Result:
     if problem.sense == "min" and tools.callback is not None:
         tools = replace(tools, callback=_negating(tools.callback))
     result = method.solve(problem.maximized(), tools)
+    if problem.ensemble.deviation is not None:
+        origin = {"deviation": problem.ensemble.deviation}
+        result = replace(result, details=result.details | origin)
     return result.negated() if problem.sense == "min" else result
 
 

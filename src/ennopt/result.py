@@ -246,6 +246,11 @@ class Result:
                 f"  members predict {low:.6g} to {high:.6g} "
                 f"(standard deviation {self.member_std:.3g})"
             )
+        if "deviation" in self.details:
+            deviation = self.details["deviation"]
+            lines.append(
+                f"  checked against the original model: deviation {deviation:.1e}"
+            )
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
