@@ -163,7 +163,7 @@ def big_m(
         Finite for every hidden neuron: the only source of the constants.
     relaxed
         Without binaries: z is projected out of the linear relaxation, which leaves
-        the triangle ``y <= u (h - l) / (u - l)``.
+        the triangle ``y <= u (h - l) / (u - l)``, or ``-l y + u s <= -l u``.
 
     Examples
     --------
@@ -295,11 +295,9 @@ class _Building:
             self._row(columns, values, b[j], b[j])
             if not open_[j]:
                 continue
-            if relaxed:  # -l y + u s <= -l u, the triangle, divided by u - l
-                width = high[j] - low[j]
-                share = high[j] / width
-                values = [-low[j] / width, share]
-                self._row([y[j], s[j]], values, -np.inf, -low[j] * share)
+            if relaxed:  # the triangle -l y + u s <= -l u, its product rounded up
+                limit = -low[j] * high[j] * (1.0 + 2.0**-50)
+                self._row([y[j], s[j]], [-low[j], high[j]], -np.inf, limit)
             else:
                 self._row([s[j], z[j]], [1.0, -low[j]], -np.inf, -low[j])
                 self._row([y[j], z[j]], [1.0, -high[j]], -np.inf, 0.0)

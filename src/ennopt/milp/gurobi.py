@@ -64,7 +64,7 @@ class Gurobi:
         """What it can do under the licence in force."""
         return Capabilities(
             cuts=True, lazy_constraints=True, node_survey=True, user_solutions=True,
-            size_limit=_size_limit(),
+            size_limit=_size_limit(), margin=1e-7,
         )  # fmt: skip
 
     def solve(

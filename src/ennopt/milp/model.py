@@ -26,6 +26,13 @@ PROGRESS_SECONDS = 0.1
 """At least this long between two reports of a solver that bring no solution."""
 
 
+TIGHT_TOLERANCE = 1e-9
+"""Feasibility and integrality tolerance of models whose bounds count as proved.
+
+A solver that is not to be trusted with it takes the tightest it is good for.
+"""
+
+
 class SolverError(RuntimeError):
     """A solver failed, or contradicts itself."""
 
@@ -489,6 +496,10 @@ class Capabilities:
         Begin with a given solution.
     size_limit
         Most columns, and most rows, that the licence allows.
+    margin
+        How far its bound of a MILP in units of order one (see `units`), solved to
+        `TIGHT_TOLERANCE`, is moved outward before it counts as proved. Bounds of
+        linear programs are recomputed from duals and need none.
     """
 
     hot_start: bool = False
@@ -497,6 +508,7 @@ class Capabilities:
     node_survey: bool = False
     user_solutions: bool = False
     size_limit: float = math.inf
+    margin: float = 1e-6
 
 
 class Backend(Protocol):

@@ -7,7 +7,6 @@ brings (9 to 50 times fewer nodes per second were measured).
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,8 +59,9 @@ class Scip:
     name = "scip"
     package = "pyscipopt"
     capabilities = Capabilities(
-        cuts=True, lazy_constraints=True, node_survey=True, user_solutions=True
-    )
+        cuts=True, lazy_constraints=True, node_survey=True, user_solutions=True,
+        margin=1e-7,
+    )  # fmt: skip
 
     def solve(
         self,
@@ -102,7 +102,6 @@ class _Session:
         self.stopped = False  # by the progress callback
         self.cuts = 0
         self.points: list[Array] = []
-        self.running = threading.Event()
         solver.hideOutput()
         self._build()
         self._start()
@@ -171,7 +170,7 @@ class _Session:
     def _plug_in(self) -> None:
         solver, event = self.solver, self.scip.SCIP_EVENTTYPE
         if self.hooks.progress is not None:
-            kinds = [event.BESTSOLFOUND, event.NODESOLVED]
+            kinds = [event.BESTSOLFOUND, event.NODEFOCUSED, event.NODESOLVED]
             handler = _events(self.scip, kinds, self.guarded(self._report))
             solver.includeEventhdlr(handler, "ennopt-progress", "progress")
         if self.options.survey:
@@ -199,16 +198,23 @@ class _Session:
         """`act`, with its exceptions kept: SCIP would swallow them."""
 
         def safe(*arguments: Any) -> Any:
-            if self.error is not None:
+            if self.error is not None or self.stopped:
+                self.interrupt()
                 return otherwise
             try:
                 return act(*arguments)
             except Exception as error:  # noqa: BLE001 - raised again after the solve
                 self.error = error
-                self.solver.interruptSolve()
+                self.interrupt()
                 return otherwise
 
         return safe
+
+    def interrupt(self) -> None:
+        """Ask SCIP to stop, if it is at a stage where it listens; else ask again."""
+        stage, stages = self.solver.getStage(), self.scip.SCIP_STAGE
+        if stage in (stages.PRESOLVING, stages.PRESOLVED, stages.SOLVING):
+            self.solver.interruptSolve()
 
     def read(self, solution: Any = None) -> Array:
         """All columns of a solution, or of the LP solution of the current node."""
@@ -252,7 +258,7 @@ class _Session:
         )
         if self.hooks.progress(moment):
             self.stopped = True
-            solver.interruptSolve()
+            self.interrupt()
 
     def _survey(self, event: Any) -> None:
         solver = self.solver
@@ -262,7 +268,7 @@ class _Session:
             return
         self.points.append(self.read())
         if len(self.points) == self.options.survey:
-            solver.interruptSolve()
+            self.interrupt()
 
     # The solve.
 
@@ -270,7 +276,6 @@ class _Session:
         solver = self.solver
 
         def work() -> None:
-            self.running.set()
             solver.optimizeNogil()
             if solver.getStatus() == "inforunbd":
                 solver.freeTransform()
@@ -278,8 +283,10 @@ class _Session:
                 solver.optimizeNogil()
 
         def stop() -> None:
-            if self.running.is_set():
-                solver.interruptSolve()
+            try:
+                self.interrupt()
+            except Exception:  # noqa: BLE001 - SCIP just left the stage: ask again
+                return
 
         return watched(work, stop, self.options.time_limit)
 

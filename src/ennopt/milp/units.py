@@ -31,6 +31,9 @@ class Normalized:
         Unit of each input: original = normalized * unit, (num_inputs,).
     output
         Unit of the prediction.
+    neurons
+        ``neurons[i][k]`` are the units of layer k of member i, (width,); the outputs
+        of a member share one.
     """
 
     ensemble: Ensemble
@@ -38,10 +41,11 @@ class Normalized:
     bounds: NeuronBounds
     inputs: Array
     output: float
+    neurons: tuple[tuple[Array, ...], ...]
 
 
 def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Normalized:
-    """Measure every input, neuron and the one prediction in a unit of its own.
+    """Measure every input, every neuron and the prediction in a unit of its own.
 
     Examples
     --------
@@ -53,13 +57,16 @@ def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Norm
     array([ True])
     """
     inputs = _units(np.maximum(np.abs(domain.lower), np.abs(domain.upper)))
-    members, lower, upper, outputs = [], [], [], []
+    members, lower, upper, units = [], [], [], []
     for i, member in enumerate(ensemble.members):
-        weights, biases, lows, highs = [], [], [], []
+        weights, biases, lows, highs, own = [], [], [], [], []
         before = inputs
         for k, (w, b) in enumerate(member.layers()):
             low, high = bounds.lower[i][k], bounds.upper[i][k]
             unit = _units(np.maximum(np.abs(low), np.abs(high)))
+            if k == len(member.weights) - 1:
+                unit = np.full_like(unit, unit.max())
+            own.append(unit)
             weights.append(w * before / unit[:, None])
             biases.append(b / unit)
             lows.append(low / unit)
@@ -68,8 +75,8 @@ def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Norm
         members.append(Network(tuple(weights), tuple(biases)))
         lower.append(tuple(lows))
         upper.append(tuple(highs))
-        outputs.append(float(before[0]))
-    factors = ensemble.weights * np.array(outputs)
+        units.append(tuple(own))
+    factors = ensemble.weights * np.array([own[-1][0] for own in units])
     output = float(_units(np.array([np.abs(factors).sum()]))[0])
     return Normalized(
         ensemble=Ensemble(tuple(members), weights=factors / output),
@@ -77,6 +84,7 @@ def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Norm
         bounds=NeuronBounds(tuple(lower), tuple(upper)),
         inputs=inputs,
         output=output,
+        neurons=tuple(units),
     )
 
 

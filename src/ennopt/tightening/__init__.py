@@ -1,0 +1,1 @@
+"""Slower, tighter bounds of neurons: linear programs, MILPs, and chains of them."""

@@ -1,0 +1,139 @@
+"""Two MILPs for each neuron that is still unstable: exact, up to their time limit."""
+
+from __future__ import annotations
+
+import functools
+import math
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.domain import Domain
+from ennopt.milp import backend
+from ennopt.milp.formulation import sub_network
+from ennopt.milp.model import (
+    TIGHT_TOLERANCE,
+    LinearModel,
+    MilpStatus,
+    SolveOptions,
+)
+from ennopt.network import Ensemble
+from ennopt.tightening.progressive import (
+    Chosen,
+    Done,
+    Job,
+    Tightened,
+    progressive,
+)
+
+GAP = 1e-6
+"""Relative gap of a MILP that bounds a neuron."""
+
+
+@dataclass(frozen=True, slots=True)
+class MilpTightening:
+    """Extremes of each unstable neuron over the layers before, as MILPs.
+
+    At the time limit the solver's dual bound is kept. Once the first MILP decides
+    the sign of a neuron, the second is skipped.
+
+    Parameters
+    ----------
+    seconds
+        Time limit of each MILP.
+    backend
+        Which solver.
+    outputs
+        Whether to bound the predictions of the members, too.
+    seed
+        Handed to the solver.
+
+    Examples
+    --------
+    >>> from ennopt.network import Network
+    >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> bounds = MilpTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> bounds.upper[0][1].round(5).tolist()
+    [2.0]
+    """
+
+    seconds: float = 5.0
+    backend: str = "highs"
+    outputs: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ValueError(f"Expected seconds > 0, got {self.seconds}.")
+        backend(self.backend)
+
+    def tighten(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+    ) -> NeuronBounds:
+        """Bounds no looser than `bounds`, valid on `domain`."""
+        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+
+    def run(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+        chosen: Chosen | None = None,
+    ) -> Tightened:
+        """As `tighten`, with counts, for some neurons only if `chosen` is given."""
+        work = functools.partial(_solve, self)
+        return progressive(
+            work, 1, ensemble, domain, bounds, executor, deadline,
+            chosen=chosen, outputs=self.outputs,
+        )  # fmt: skip
+
+
+def _solve(method: MilpTightening, job: Job) -> Done:
+    made = sub_network(job.network, job.layer, job.domain, job.bounds)
+    upper = np.full(job.neurons.size, math.inf)
+    lower = -upper
+    solves = 0
+    for index, j in enumerate(job.neurons.tolist()):
+        form, constant = made.preactivation(0, job.layer, j)
+        low = job.bounds.lower[0][job.layer][j]
+        high = job.bounds.upper[0][job.layer][j]
+        # The side nearer to zero first: it is the likelier to decide the sign.
+        for side in (1.0, -1.0) if high <= -low else (-1.0, 1.0):
+            if job.remaining() <= 0:
+                break
+            model = made.model.with_objective(side * form, side * constant)
+            bound = _proved(method, model, job.remaining())
+            solves += 1
+            if side > 0:
+                upper[index] = bound
+            else:
+                lower[index] = -bound
+            if job.hidden and bound <= 0:
+                break  # the sign is decided
+    return Done(lower, upper, solves)
+
+
+def _proved(method: MilpTightening, model: LinearModel, remaining: float) -> float:
+    solver = backend(method.backend)
+    options = SolveOptions(
+        time_limit=min(method.seconds, remaining),
+        gap=GAP,
+        absolute_gap=0.1 * solver.capabilities.margin,
+        tolerance=TIGHT_TOLERANCE,
+        seed=method.seed,
+    )
+    found = solver.solve(model, options)
+    if found.status is MilpStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    if found.status is MilpStatus.INFEASIBLE:
+        return math.inf  # every point of the domain is feasible: not to be believed
+    return found.bound + solver.capabilities.margin

@@ -1,0 +1,234 @@
+"""Tighten layer by layer, so that later layers profit; neurons of a layer in parallel.
+
+The work on a layer is cut into jobs of a fixed number of neurons, each of which starts
+afresh: the answer does not depend on who runs them, or in which order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.relaxation import Interval
+from ennopt.bounds.rounding import margins
+from ennopt.domain import Domain
+from ennopt.milp.model import Flags, Indices
+from ennopt.milp.units import normalized
+from ennopt.network import Array, Ensemble, Network
+
+LOGGER = logging.getLogger(__name__)
+
+WITNESSES = 256
+"""Random points whose pre-activations every new bound must contain."""
+
+
+class Tightening(Protocol):
+    """A way to tighten the bounds of neurons."""
+
+    def tighten(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+    ) -> NeuronBounds:
+        """Bounds no looser than `bounds`, valid on `domain`.
+
+        Parameters
+        ----------
+        ensemble, domain
+            What is bounded, and where.
+        bounds
+            What is already proved.
+        executor
+            Anything with ``submit``; ``None`` works serially, with the same answer.
+        deadline
+            Reading of ``time.perf_counter()`` after which no further work begins.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """Some neurons of one layer of one member, in units of order one.
+
+    Parameters
+    ----------
+    network, domain, bounds
+        The member alone; bounds of the layers before are what counts.
+    layer
+        Affine layer of the neurons.
+    neurons
+        Which, (num_neurons,).
+    hidden
+        Whether only the sign matters once it is decided.
+    deadline
+        Reading of ``time.perf_counter()``, or ``None``.
+    """
+
+    network: Network
+    domain: Domain
+    bounds: NeuronBounds
+    layer: int
+    neurons: Indices
+    hidden: bool
+    deadline: float | None
+
+    def remaining(self) -> float:
+        """Seconds left, perhaps infinite, never negative."""
+        if self.deadline is None:
+            return float("inf")
+        return max(0.0, self.deadline - time.perf_counter())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """Proved bounds of the neurons of a job, and how many programs were solved."""
+
+    lower: Array
+    upper: Array
+    solves: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tightened:
+    """New bounds, and what they took.
+
+    Parameters
+    ----------
+    bounds
+        No looser than before.
+    neurons
+        Neurons that were worked on.
+    solves
+        Linear or integer programs solved.
+    """
+
+    bounds: NeuronBounds
+    neurons: int = 0
+    solves: int = 0
+
+
+Chosen = Sequence[Sequence[Flags]]
+"""``chosen[i][k]``: which neurons of layer k of member i to work on, (width,)."""
+
+
+def progressive(
+    work: Callable[[Job], Done],
+    size: int,
+    ensemble: Ensemble,
+    domain: Domain,
+    bounds: NeuronBounds | None,
+    executor: Executor | None,
+    deadline: float | None,
+    *,
+    chosen: Chosen | None = None,
+    outputs: bool = True,
+) -> Tightened:
+    """Run `work` over the unstable neurons of every layer but the first.
+
+    The first layer is linear in the inputs: interval arithmetic is exact there.
+
+    Parameters
+    ----------
+    work
+        Bounds the neurons of a job; must be picklable for executors of processes.
+    size
+        Neurons in a job.
+    ensemble, domain, bounds, executor, deadline
+        As for `Tightening.tighten`.
+    chosen
+        Work on these neurons only, still only if unstable; ``None`` for all.
+    outputs
+        Whether to work on the predictions of the members, too.
+    """
+    known = Interval().tighten(ensemble, domain, bounds)
+    worked = solves = 0
+    reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
+    slack = [margins(member, reach) for member in ensemble.members]
+    points = domain.sample(WITNESSES, np.random.default_rng(0))
+    seen = [member.preactivations(points) for member in ensemble.members]
+    for k in range(1, max(len(member.weights) for member in ensemble.members)):
+        pending: list[tuple[int, Indices, Array, Callable[[], Done]]] = []
+        for i, member in enumerate(ensemble.members):
+            if k >= len(member.weights):
+                continue
+            wanted = _wanted(known, i, k, chosen, outputs)
+            if not wanted.size:
+                continue
+            alone = Ensemble((member,), weights=np.ones(1))
+            scaled = normalized(alone, domain, known.member(i))
+            for begin in range(0, wanted.size, size):
+                some = wanted[begin : begin + size]
+                job = Job(
+                    scaled.ensemble.members[0], scaled.domain, scaled.bounds, k, some,
+                    k < len(member.weights) - 1, deadline,
+                )  # fmt: skip
+                start = _started(work, job, executor)
+                pending.append((i, some, scaled.neurons[0][k][some], start))
+        for i, some, unit, finish in pending:
+            done = finish()
+            low, high = known.lower[i][k].copy(), known.upper[i][k].copy()
+            widening = slack[i][k][some]
+            least, most = done.lower * unit - widening, done.upper * unit + widening
+            values = seen[i][k][:, some]
+            wrong = (least > values.min(axis=0)) | (most < values.max(axis=0))
+            if wrong.any():
+                LOGGER.warning(
+                    "Dropped bounds of %d neurons of member %d, layer %d: a solver "
+                    "claims what a point contradicts.", wrong.sum(), i, k,
+                )  # fmt: skip
+            low[some] = np.where(wrong, low[some], np.maximum(low[some], least))
+            high[some] = np.where(wrong, high[some], np.minimum(high[some], most))
+            crossed = low > high  # two proofs of one number, by their margins
+            low[crossed], high[crossed] = high[crossed], low[crossed]
+            known = known.with_layer(i, k, low, high)
+            worked += some.size
+            solves += done.solves
+        if pending:
+            known = Interval().tighten(ensemble, domain, known)
+    return Tightened(known, worked, solves)
+
+
+def tightened(
+    steps: Sequence[Tightening],
+    ensemble: Ensemble,
+    domain: Domain,
+    bounds: NeuronBounds | None = None,
+    executor: Executor | None = None,
+    deadline: float | None = None,
+) -> NeuronBounds:
+    """One tightening after the other, each from the bounds of the one before."""
+    known = Interval().tighten(ensemble, domain, bounds)
+    for step in steps:
+        known = step.tighten(ensemble, domain, known, executor, deadline)
+    return known
+
+
+def _wanted(
+    known: NeuronBounds, i: int, k: int, chosen: Chosen | None, outputs: bool
+) -> Indices:
+    if k == len(known.lower[i]) - 1:
+        everything = known.lower[i][k] < known.upper[i][k]
+        flags = everything if outputs else np.zeros_like(everything)
+    else:
+        flags = known.unstable(i, k)
+    if chosen is not None and k < len(chosen[i]):
+        flags = flags & chosen[i][k]
+    return np.flatnonzero(flags)
+
+
+def _started(
+    work: Callable[[Job], Done], job: Job, executor: Executor | None
+) -> Callable[[], Done]:
+    """How to get the answer of a job that was begun, if there is anyone to begin it."""
+    if executor is None:
+        return lambda: work(job)
+    return executor.submit(work, job).result
