@@ -43,12 +43,12 @@ def plan(lines, experiments, **changes):
     } | changes  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_line():
     return line
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_plan():
     return plan
 

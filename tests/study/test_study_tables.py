@@ -93,7 +93,7 @@ def test_problems_come_in_the_order_of_the_runs_and_sizes_grow(make_line):
 
 
 def test_tables_2_and_3_show_three_problems_and_6_and_7_all(make_line):
-    stages = {"bounds": 1.0, "survey": 0.5, "search": 2.0, "phase_one": 3.0}
+    stages = {"bounds": 1.0, "survey": 0.5, "phase_one": 3.0}
     runs = [
         make_line(instance(p, n=40), label, stages=stages, details={})
         for p in ("peaks", "beale")
@@ -108,8 +108,8 @@ def test_the_breakdown_averages_stages_over_replicas(make_line):
     runs = [
         make_line(
             instance("beale", r=r), "E-NN", seconds=10.0 * r,
-            stages={"bounds": 1.0 + r, "survey": 1.0, "phase_one": 2.0,
-                    "subgradient": 0.5, "phase_two": 4.0 * r},
+            stages={"lp_bounds": 0.5 + r, "milp_bounds": 0.5, "survey": 1.0,
+                    "phase_one": 2.0, "subgradient": 0.5, "phase_two": 4.0 * r},
             details={"phase_two_nodes": 6 * r},
         )
         for r in range(2)
@@ -138,7 +138,7 @@ def bounded(make_line, problem, label, root, cuts, r=0, **settings):
     name = instance(problem, 1, 2, 50, r)
     return make_line(
         name, label, details={"root_bound": root, "root_bound_after_cuts": cuts,
-                              "milps": 7}, **settings,
+                              "milp_neurons": 7}, **settings,
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def lagrangian(make_line, problem, nodes, r=0, **settings):
     return make_line(
         instance(problem, r=r), "E-NN",
         details={
-            "phase_two_nodes": nodes, "gap_after_phase_one": 0.5,
+            "phase_two_nodes": nodes, "phase_one_gap": 0.5,
             "phase_two_start_gap": 0.1, "big_m_reversions": 2,
             "phase_two_mean_depth": 3.5,
         }, **settings,

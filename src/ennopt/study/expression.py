@@ -115,9 +115,12 @@ def vocabulary() -> dict[str, type]:
 def modules() -> list[str]:
     """The modules whose constructors an expression may use."""
     return [
-        entry.name
-        for room in ROOMS
-        for entry in pkgutil.iter_modules(
-            importlib.import_module(room).__path__, f"{room}."
-        )
+        "ennopt.study.root_bound",
+        *(
+            entry.name
+            for room in ROOMS
+            for entry in pkgutil.iter_modules(
+                importlib.import_module(room).__path__, f"{room}."
+            )
+        ),
     ]

@@ -241,8 +241,9 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         right.set_xlabel("gap")
         right.set_title("Within a gap", loc="left")
         right.legend(loc="lower right")
-        for axis in (left, right):
-            axis.set_xscale("log")
+        for axis, curves in ((left, times), (right, gaps)):
+            if any(steps for steps, _ in curves.values()):
+                axis.set_xscale("log")
             axis.set_ylim(bottom=0)
         figure.tight_layout()
         return figure
@@ -277,7 +278,9 @@ def _stairs(
 def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     """Figure 4: the time-gap of two methods, instance by instance."""
     labels = list(labelled(runs))
-    pairs = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :]][:3]
+    # The first two, as in the paper, and then every other one against the last.
+    pairs = [(labels[0], labels[1])] if len(labels) > 1 else []
+    pairs += [(label, labels[-1]) for label in labels[1:-1]][-2:]
     problems = list(dict.fromkeys(run["subject"]["problem"] for run in runs))
     notes = ["The paper prints this figure as an image, without numbers."]
     unknown = sum(not math.isfinite(time_gap_of(run, clock)) for run in runs)

@@ -145,7 +145,7 @@ class Table:
 
     def to_html(self) -> str:
         """A ``table`` element; classes tell the source and the kind of each cell."""
-        out = [f'<table id="{html.escape(self.name)}"><thead>']
+        out = ["<table><thead>"]
         if any(column.group for column in self.columns):
             out.append("<tr>")
             start = 0

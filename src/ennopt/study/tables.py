@@ -38,8 +38,8 @@ BOUNDS = {"LP": "lp", "MILP": "milp", "TBP": "tbp"}
 INEQUALITIES = {"BigM": "bigm", "BigM-VI": "vi"}
 """Labels of the big-M model without and with inequalities (Table 8)."""
 
-PREPROCESSING = ("bounds", "survey")
-"""Stages before the search."""
+PREPROCESSING = ("bounds", "lp_bounds", "survey", "milp_bounds")
+"""Stages before the search, by the names that methods give them."""
 
 PLACE = ("problem", "members", "layers", "width")
 
@@ -141,7 +141,7 @@ def _baseline(name: str, title: str, runs: Sequence[Line], some: bool = False) -
         _time("seconds"),
         _gap("unsolved"),
         Measure("Preprocess", "seconds", _stage(*PREPROCESSING), "preprocess"),
-        Measure("B&B", "seconds", _stage("search"), "search"),
+        Measure("B&B", "seconds", _stage("branch_and_cut"), "search"),
         Measure("Nodes", "count", _mean(lambda run: run["result"]["nodes"])),
     )
     return _breakdown(name, title, runs, BASELINE, "table6", measures, some)
@@ -155,9 +155,14 @@ def _enhanced(name: str, title: str, runs: Sequence[Line], some: bool = False) -
         Measure("Preprocess", "seconds", _stage(*PREPROCESSING), "preprocess"),
         Measure("Phase 1", "seconds", _stage("phase_one"), "phase_one"),
         Measure("Phase 2", "seconds", _stage("subgradient", "phase_two"), "phase_two"),
-        Measure("BB nodes", "count", _detail("phase_two_nodes"), "nodes"),
+        Measure("BB nodes", "count", _mean(_phase_two_nodes), "nodes"),
     )
     return _breakdown(name, title, runs, ENHANCED, "table7", measures, some)
+
+
+def _phase_two_nodes(run: Line) -> float:
+    """Nodes of Phase Two: none where a run ended before it."""
+    return float(run["result"]["details"].get("phase_two_nodes", 0))
 
 
 def _breakdown(
@@ -222,7 +227,7 @@ def table4(runs: Sequence[Line], clock: Clock = "seconds") -> Table:
         Measure("Root", "percent", improved("root_bound"), "root"),
         Measure("Cuts", "percent", improved("root_bound_after_cuts"), "cuts"),
     )
-    milps = Measure("MILPs", "count", _detail("milps"), "milps")
+    milps = Measure("MILPs", "count", _detail("milp_neurons"), "milps")
     wanted: dict[str, tuple[Measure, ...]] = {
         label: common if label == "LP" else (*common, milps) for label in BOUNDS
     }
@@ -323,7 +328,7 @@ def table5(runs: Sequence[Line], clock: Clock = "seconds") -> Table:
     chosen = closed or reached
     measures = (
         Measure("Time", "seconds", _mean(spent), "time"),
-        Measure("Gap 1", "percent", _detail("gap_after_phase_one"), "gap_one"),
+        Measure("Gap 1", "percent", _detail("phase_one_gap"), "gap_one"),
         Measure("Gap 2", "percent", _detail("phase_two_start_gap"), "gap_two"),
         Measure("Big-M", "count", _detail("big_m_reversions"), "bigm"),
         Measure("Depth", "number", _detail("phase_two_mean_depth"), "depth"),
