@@ -251,10 +251,12 @@ class _Session:
         solver, model = self.solver, self.model
         word = _word(self.grb, solver.Status)
         status = STATUSES.get(word, MilpStatus.FAILED)
+        seconds = time.perf_counter() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
-            full = bool(self.options.survey)
-            full = full and len(self.points) >= self.options.survey
-            status = MilpStatus.NODE_LIMIT if full else MilpStatus.TIME_LIMIT
+            if 0 < self.options.survey <= len(self.points):
+                status = MilpStatus.NODE_LIMIT
+            elif seconds >= self.options.time_limit:
+                status = MilpStatus.TIME_LIMIT
         value, x, bound, duals = -math.inf, None, math.inf, None
         if status is MilpStatus.INFEASIBLE:
             bound = -math.inf
@@ -275,7 +277,7 @@ class _Session:
             x=x,
             bound=bound,
             nodes=int(solver.NodeCount) if solver.IsMIP else 0,
-            seconds=time.perf_counter() - begin,
+            seconds=seconds,
             cuts=self.cuts,
             surveyed=np.array(list(self.points.values())).reshape(
                 -1, model.num_columns

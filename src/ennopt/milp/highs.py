@@ -81,9 +81,9 @@ class Highs:
             solution = highspy.HighsSolution()
             solution.col_value = hooks.start
             solver.setSolution(solution)
-        stopped = threading.Event()
+        stopped, halted = threading.Event(), threading.Event()
         errors: list[Exception] = []
-        _listen(solver, hooks, stopped, errors)
+        _listen(solver, hooks, stopped, halted, errors)
 
         def run() -> None:
             solver.run()
@@ -91,7 +91,7 @@ class Highs:
                 solver.setOptionValue("presolve", "off")
                 solver.run()
 
-        interrupted = watched(run, stopped.set, options.time_limit)
+        interrupted = watched(run, halted.set, options.time_limit)
         if errors:
             raise errors[0]
         return _result(model, solver, options, begin, interrupted or stopped.is_set())
@@ -182,9 +182,16 @@ def _configure(solver: Any, options: SolveOptions) -> None:
 
 
 def _listen(
-    solver: Any, hooks: SolveHooks, stopped: threading.Event, errors: list[Exception]
+    solver: Any,
+    hooks: SolveHooks,
+    stopped: threading.Event,
+    halted: threading.Event,
+    errors: list[Exception],
 ) -> None:
-    """Let the solver see `stopped`, and the caller see its progress."""
+    """Let the caller see progress and the solver see that it must stop.
+
+    `stopped` is set by the caller's answer, `halted` by the waiting thread.
+    """
     import highspy
 
     kinds = highspy.cb.HighsCallbackType
@@ -212,7 +219,7 @@ def _listen(
             except Exception as error:  # noqa: BLE001 - raised again after the solve
                 errors.append(error)
                 stopped.set()
-        if stopped.is_set() and back is not None:
+        if (stopped.is_set() or halted.is_set()) and back is not None:
             back.user_interrupt = True
 
     solver.setCallback(heard, None)

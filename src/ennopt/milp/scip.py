@@ -298,9 +298,10 @@ class _Session:
         status = STATUSES.get(word, MilpStatus.FAILED)
         seconds = time.perf_counter() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
-            full = bool(self.options.survey)
-            full = full and len(self.points) >= self.options.survey
-            status = MilpStatus.NODE_LIMIT if full else MilpStatus.TIME_LIMIT
+            if 0 < self.options.survey <= len(self.points):
+                status = MilpStatus.NODE_LIMIT
+            elif seconds >= self.options.time_limit:
+                status = MilpStatus.TIME_LIMIT
         value, x, bound = -math.inf, None, math.inf
         if status is MilpStatus.INFEASIBLE:
             bound = -math.inf
