@@ -1,0 +1,274 @@
+"""What every tightener must do; LP and MILP tighteners in particular."""
+
+import logging
+import pickle
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracles
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.relaxation import Crown, Interval
+from ennopt.domain import Domain
+from ennopt.milp.model import MilpResult, MilpStatus
+from ennopt.network import Ensemble, Network
+from ennopt.tightening import milp as milp_tightening
+from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.progressive import tightened
+
+TIGHTENERS = [
+    Interval(),
+    Crown(),
+    LpTightening(),
+    MilpTightening(backend="highs"),
+    MilpTightening(backend="scip"),
+    MilpTightening(backend="gurobi"),
+]
+MILPS = [t for t in TIGHTENERS if isinstance(t, MilpTightening)]
+
+every = pytest.mark.parametrize("tightener", TIGHTENERS, ids=repr)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def sides(bounds: NeuronBounds) -> tuple[np.ndarray, np.ndarray]:
+    """All bounds of all neurons as two long vectors."""
+    flat = [
+        np.concatenate([layer for member in side for layer in member])
+        for side in (bounds.lower, bounds.upper)
+    ]
+    return flat[0], flat[1]
+
+
+def assert_within(inner: NeuronBounds, outer: NeuronBounds, slack: float = 0.0) -> None:
+    low, high = sides(inner)
+    wide_low, wide_high = sides(outer)
+    size = slack * np.maximum(np.abs(wide_low), np.abs(wide_high))
+    assert np.all(low >= wide_low - size)
+    assert np.all(high <= wide_high + size)
+
+
+@every
+@settings(max_examples=12, deadline=None)
+@given(seed=seeds)
+def test_bounds_contain_all_preactivations(tightener, seed):
+    rng = np.random.default_rng(seed)
+    ensemble, domain = oracles.random_case(rng)
+    bounds = tightener.tighten(ensemble, domain)
+    points = domain.sample(500, rng)
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+    for member, ranges in zip(
+        range(ensemble.num_members), oracles.exact_ranges(ensemble, domain), strict=True
+    ):
+        for k, (low, high) in enumerate(ranges):
+            slack = 1e-12 * np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
+            assert np.all(bounds.lower[member][k] <= low + slack)
+            assert np.all(bounds.upper[member][k] >= high - slack)
+
+
+@every
+@pytest.mark.parametrize("name", oracles.DEGENERATE)
+def test_bounds_hold_on_degenerate_ensembles(tightener, name):
+    rng = np.random.default_rng(3)
+    ensemble, domain = oracles.DEGENERATE[name](rng)
+    bounds = tightener.tighten(ensemble, domain)
+    points = np.concatenate([domain.sample(500, rng), [domain.lower, domain.upper]])
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+
+
+@every
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_nothing_is_loosened(tightener, seed):
+    rng = np.random.default_rng(seed)
+    ensemble, domain = oracles.random_case(rng)
+    for given_ in (Crown(), MilpTightening()):
+        known = given_.tighten(ensemble, domain)
+        assert_within(tightener.tighten(ensemble, domain, known), known)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=seeds)
+def test_each_tightener_is_within_the_cheaper_one(seed):
+    ensemble, domain = oracles.random_case(np.random.default_rng(seed))
+    interval = Interval().tighten(ensemble, domain)
+    crown = Crown().tighten(ensemble, domain)
+    lp = LpTightening().tighten(ensemble, domain, crown)
+    assert_within(crown, interval)
+    assert_within(lp, crown)
+    assert_within(MilpTightening().tighten(ensemble, domain, lp), lp)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=seeds)
+def test_linear_programs_find_what_linear_propagation_finds(seed):
+    """A bound by propagation is a dual solution of the linear program."""
+    ensemble, domain = oracles.random_case(np.random.default_rng(seed))
+    interval = Interval().tighten(ensemble, domain)
+    lp = LpTightening().tighten(ensemble, domain, interval)
+    crown = Crown().tighten(ensemble, domain, lp)
+    for i, member in enumerate(ensemble.members):
+        last = len(member.weights) - 1
+        for k in range(1, last + 1):
+            worked = lp.unstable(i, k) if k < last else np.array([True])
+            scale = 1e-7 * np.maximum(1.0, np.abs(lp.upper[i][k]))
+            tight = crown.upper[i][k] >= lp.upper[i][k] - scale
+            assert np.all(tight[worked])
+
+
+@pytest.mark.parametrize("tightener", MILPS, ids=repr)
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_milps_are_exact_for_neurons_of_either_sign(tightener, seed):
+    ensemble, domain = oracles.random_case(np.random.default_rng(seed))
+    bounds = tightener.tighten(ensemble, domain)
+    for i, ranges in enumerate(oracles.exact_ranges(ensemble, domain)):
+        for k, (low, high) in enumerate(ranges):
+            both = (low < 0) & (high > 0) if k < len(ranges) - 1 else np.array([True])
+            slack = 1e-5 * np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
+            assert np.all((bounds.lower[i][k] >= low - slack)[both])
+            assert np.all((bounds.upper[i][k] <= high + slack)[both])
+
+
+def wide_case() -> tuple[Ensemble, Domain]:
+    rng = np.random.default_rng(11)
+    members = tuple(
+        oracles.random_network(rng, 3, widths) for widths in [(9, 20, 9), (12, 7), ()]
+    )
+    return Ensemble(members), oracles.random_domain(rng, 3)
+
+
+@pytest.mark.parametrize(
+    "tightener", [LpTightening(), MilpTightening(backend="gurobi")], ids=repr
+)
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_serial_and_parallel_answers_are_identical(tightener, pool, workers):
+    ensemble, domain = wide_case()
+    serial = tightener.tighten(ensemble, domain)
+    with pool(workers) as executor:
+        parallel = tightener.tighten(ensemble, domain, executor=executor)
+    for one, other in zip(sides(serial), sides(parallel), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@every
+def test_a_deadline_in_the_past_still_gives_bounds(tightener):
+    ensemble, domain = wide_case()
+    bounds = tightener.tighten(ensemble, domain, deadline=time.perf_counter() - 1.0)
+    points = domain.sample(100, np.random.default_rng(0))
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+    assert_within(bounds, Interval().tighten(ensemble, domain))
+
+
+def test_a_time_limit_keeps_the_dual_bound():
+    ensemble, domain = wide_case()
+    hurried = MilpTightening(seconds=0.002, backend="scip", outputs=False)
+    bounds = hurried.tighten(ensemble, domain)
+    points = domain.sample(2000, np.random.default_rng(0))
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+
+
+@every
+def test_several_outputs_are_bounded(tightener):
+    rng = np.random.default_rng(2)
+    ensemble = oracles.random_ensemble(rng, 2, 2, (4, 3), num_outputs=3)
+    domain = oracles.random_domain(rng)
+    bounds = tightener.tighten(ensemble, domain)
+    points = domain.sample(500, rng)
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+
+
+def test_only_chosen_neurons_are_worked_on():
+    ensemble, domain = wide_case()
+    start = Crown().tighten(ensemble, domain)
+    chosen = [
+        [np.zeros(width, bool) for width in member.hidden_widths] + [np.zeros(1, bool)]
+        for member in ensemble.members
+    ]
+    j = int(np.flatnonzero(start.unstable(0, 1))[0])
+    chosen[0][1][j] = True
+    method = MilpTightening(outputs=False)
+    found = method.run(ensemble, domain, start, chosen=chosen)
+    assert found.neurons == 1
+    assert 1 <= found.solves <= 2
+    low, high = sides(found.bounds)
+    before_low, before_high = sides(start)
+    assert found.bounds.upper[0][1][j] < start.upper[0][1][j]
+    assert (low > before_low).sum() + (high < before_high).sum() >= 1
+    none = [[flags & False for flags in member] for member in chosen]
+    assert method.run(ensemble, domain, start, chosen=none).solves == 0
+
+
+def test_a_decided_sign_saves_the_second_program():
+    # y = relu(x), then h = -y - 1 <= -1 whatever the bounds given say.
+    net = Network(([[1.0]], [[-1.0]], [[1.0]]), ([0.0], [-1.0], [0.0]))
+    ensemble, domain = Ensemble((net,)), Domain([-1.0], [1.0])
+    loose = NeuronBounds(
+        ((np.array([-1.0]), np.array([-9.0]), np.array([-9.0])),),
+        ((np.array([1.0]), np.array([9.0]), np.array([9.0])),),
+    )
+    # Interval arithmetic sees it at once: nothing is left to solve.
+    assert MilpTightening(outputs=False).run(ensemble, domain, loose).solves == 0
+    # Here it does not: h = relu(x) - relu(x) - 1/2.
+    twice = Network(
+        ([[1.0], [1.0]], [[1.0, -1.0]], [[1.0]]), ([0.0, 0.0], [-0.5], [0.0])
+    )
+    found = MilpTightening(outputs=False).run(Ensemble((twice,)), domain)
+    assert found.neurons == found.solves == 1
+    assert found.bounds.upper[0][1][0] <= 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        MilpResult(MilpStatus.OPTIMAL, bound=-50.0),
+        MilpResult(MilpStatus.INFEASIBLE, bound=-np.inf),
+        MilpResult(MilpStatus.FAILED),
+    ],
+    ids=lambda result: result.status.value,
+)
+def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
+    class Liar:
+        capabilities = milp_tightening.backend("highs").capabilities
+
+        def solve(self, model, options):
+            return wrong
+
+    ensemble, domain = wide_case()
+    start = Crown().tighten(ensemble, domain)
+    method = MilpTightening()
+    monkeypatch.setattr(milp_tightening, "backend", lambda name: Liar())
+    with caplog.at_level(logging.WARNING):
+        bounds = method.tighten(ensemble, domain, start)
+    points = domain.sample(1000, np.random.default_rng(1))
+    assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+    assert bool(caplog.records) == (wrong.status is MilpStatus.OPTIMAL)
+
+
+def test_chains_are_as_tight_as_their_last_step():
+    ensemble, domain = wide_case()
+    steps = (Crown(), LpTightening())
+    chain = tightened(steps, ensemble, domain)
+    lp = LpTightening().tighten(ensemble, domain, Crown().tighten(ensemble, domain))
+    assert_within(chain, lp)
+    assert_within(lp, chain)
+    assert_within(tightened((), ensemble, domain), Interval().tighten(ensemble, domain))
+
+
+@every
+def test_tighteners_are_values(tightener):
+    twin = pickle.loads(pickle.dumps(tightener))
+    assert twin == tightener
+    assert repr(twin) == repr(tightener)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="seconds > 0"):
+        MilpTightening(seconds=0)
+    with pytest.raises(ValueError, match="among highs, scip, gurobi"):
+        MilpTightening(backend="cbc")
