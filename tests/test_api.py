@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ennopt
-from ennopt import Domain, Ensemble, Status, maximize, minimize
+from ennopt import BigM, Domain, Ensemble, Status, maximize, minimize
 from ennopt.search.methods import METHODS
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
@@ -75,7 +75,7 @@ def test_senseless_methods_are_refused(rng):
     with pytest.raises(TypeError, match="method or its name"):
         maximize(ensemble, (0, 1), method=3)
     with pytest.raises(ValueError, match="Give the method its backend"):
-        maximize(ensemble, (0, 1), method=ennopt.BoxSearch(), backend="scip")
+        maximize(ensemble, (0, 1), method=BigM(), backend="scip")
 
 
 def test_public_names_exist():

@@ -16,18 +16,24 @@ from ennopt.network import Ensemble, ModelConfigurationError, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.run import Tools
+from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
+from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.milp import MilpTightening
 from ennopt.version import VERSION
 
 __version__ = VERSION
 
 __all__ = [
+    "BigM",
     "BoxSearch",
     "Crown",
     "Domain",
     "Ensemble",
     "Interval",
     "Limits",
+    "LpTightening",
+    "MilpTightening",
     "ModelConfigurationError",
     "Network",
     "NeuronBounds",

@@ -209,7 +209,7 @@ def hard_model(tmp_path, rng):
     return path
 
 
-@pytest.mark.parametrize("method", ["auto"])
+@pytest.mark.parametrize("method", ["auto", "bigm"])
 def test_ctrl_c_prints_the_best_answer_and_exits_130(hard_model, method):
     process = subprocess.Popen(
         [*ENNOPT, "solve", str(hard_model), "--json", "--method", method],

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
+from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 
 
@@ -35,11 +36,16 @@ def _box(backend: str | None) -> Method:
     return BoxSearch()
 
 
+def _bigm(backend: str | None) -> Method:
+    return BigM() if backend is None else BigM(backend=backend)
+
+
 METHODS = {
     entry.name: entry
     for entry in (
         Entry("auto", "the engine, with settings for the problem", _box, False),
         Entry("box", "our engine: branch and bound on the inputs", _box, False),
+        Entry("bigm", "the paper's big-M model, solved by a MILP solver", _bigm),
     )
 }
 
