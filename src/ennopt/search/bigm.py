@@ -33,7 +33,7 @@ from ennopt.milp.units import Normalized, normalized
 from ennopt.network import Ensemble
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
-from ennopt.run import SOUNDNESS_SLACK, Run, Tools
+from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening
 
@@ -45,6 +45,9 @@ TIGHTENING_SHARE = 0.5
 
 NARROWEST = 2.0**-40
 """Boxes narrower than this share of the domain are not halved."""
+
+ROUNDING = 1e-9
+"""A bound this far below a found value, in units of its largest sums, is wrong."""
 
 LIMITS = {
     MilpStatus.TIME_LIMIT: Status.TIME_LIMIT,
@@ -113,7 +116,7 @@ class _Search:
     def run(self) -> Status | None:
         record, problem = self.record, self.record.problem
         record.libraries += sorted({"highspy", self.solver.package})
-        record.details |= {"boxes": 0}
+        record.details |= {"boxes": 0, "failures": 0}
         if self.method.starts:
             rng = np.random.default_rng(record.tools.seed)
             record.offer(problem.domain.sample(self.method.starts, rng))
@@ -170,14 +173,14 @@ class _Search:
         found, bound = self.milp(piece)
         if found.status is MilpStatus.INTERRUPTED and record.ended() is None:
             record.interrupt()
-        claimed = bound
-        if self.contradicted(claimed) or found.status not in (
-            MilpStatus.OPTIMAL, MilpStatus.INTERRUPTED, *LIMITS,
-        ):  # fmt: skip
-            record.notes.append(
-                f"{self.solver.name} ended with {found.message or found.status.value} "
-                f"and bound {claimed:.8g}, which cannot be: its box was halved"
-            )
+        usable = (MilpStatus.OPTIMAL, MilpStatus.INTERRUPTED, *LIMITS)
+        if found.status not in usable or self.contradicted(piece, bound):
+            if not record.details["failures"]:
+                record.notes.append(
+                    f"{self.solver.name} ended a box with {found.message} and bound "
+                    f"{bound:.8g}, which cannot be: boxes like it are halved"
+                )
+            record.details["failures"] += 1
             bound = np.inf
         bound = min(bound, piece.bound)
         self.prove(bound)
@@ -191,13 +194,14 @@ class _Search:
         self.halve(replace(piece, bound=bound))
         return None
 
-    def contradicted(self, bound: float) -> bool:
-        """Whether the box at hand would have a bound below a value found in it."""
-        # A box that was halved may have lost the best point to its sibling.
-        if self.record.details["boxes"] > 1:
+    def contradicted(self, piece: _Piece, bound: float) -> bool:
+        """Whether the box would have a bound below the value of a point in it."""
+        record = self.record
+        if bound == -np.inf:
+            return True  # no box is empty
+        if record.x is None or not piece.domain.contains(record.x):
             return False
-        slack = SOUNDNESS_SLACK * max(1.0, abs(self.record.value))
-        return bound < self.record.value - slack
+        return bound < record.value - ROUNDING * record.problem.scale()
 
     def halve(self, piece: _Piece) -> None:
         record, whole = self.record, self.record.problem.domain
@@ -245,7 +249,7 @@ class _Search:
             if moment.x is not None:
                 record.offer(made.point(moment.x) * scaled.inputs)
             bound = min(proved(moment.bound), piece.bound)
-            if not self.contradicted(bound):
+            if not self.contradicted(piece, bound):
                 self.prove(bound)
             record.tick()
             return record.ended() is not None

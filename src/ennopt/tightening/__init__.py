@@ -1,1 +1,7 @@
 """Slower, tighter bounds of neurons: linear programs, MILPs, and chains of them."""
+
+from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.progressive import Tightening, tightened
+
+__all__ = ["LpTightening", "MilpTightening", "Tightening", "tightened"]
