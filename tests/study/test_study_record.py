@@ -21,9 +21,14 @@ def filled(directory, *lines):
 
 
 def test_lines_come_back_as_they_were_written(tmp_path):
-    lines = [PLAN, run("a", text="äöü\n\u2028", number=0.1 + 0.2)]
-    file = filled(tmp_path, *lines)
-    assert parse(file.read_bytes()) == (lines, file.stat().st_size)
+    lines = [PLAN, run("a", text="äöü\n\u2028", number=0.1 + 0.2, pair=(1, 2))]
+    with Journal(tmp_path) as journal:
+        for line in lines:
+            journal.append(line)
+        written = journal.lines
+    content = (tmp_path / FILE).read_bytes()
+    assert parse(content) == (written, len(content))
+    assert written == [PLAN, lines[1] | {"pair": [1, 2]}]
 
 
 def test_a_record_cut_at_any_byte_keeps_every_whole_line_and_can_go_on(tmp_path):

@@ -26,8 +26,11 @@ from ennopt.study.report import PAGE, make_report
 from ennopt.study.runner import run_study
 from ennopt.study.spec import read_study, study_from
 
+# The source is held fixed: these tests are about kills, not about changed code.
 PROGRAM = (
     "import argparse, sys\n"
+    "from ennopt.study import machine\n"
+    "machine.source_digest = lambda root: 'fixed'\n"
     "from ennopt.study.cli import add_study\n"
     "parser = argparse.ArgumentParser()\n"
     "add_study(parser.add_subparsers())\n"
@@ -198,12 +201,31 @@ def test_killed_at_any_moment_and_continued_the_report_is_the_same(folder):
     assert "kept from before" in done.stderr
 
 
-def test_workers_end_with_a_killed_parent(folder, save_ensemble):
+TRAINED = """
+title = "Trained"
+[experiments.compare]
+methods = { "HiGHS" = "BigM()" }
+limits = { nodes = 1 }
+[experiments.compare.instances]
+problems = ["peaks", "spring"]
+layers = [2]
+widths = [100, 110]
+max_epochs = 100000
+"""
+
+
+@pytest.mark.parametrize("doing", ["running", "training"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+def test_workers_end_with_their_parent_and_nothing_half_done_is_recorded(
+    folder, save_ensemble, doing, how
+):
     for path in (folder / "nets").glob("*.npz"):
         path.unlink()
     save_ensemble(folder / "nets" / "net_e3_L2_n40_r0.npz", 5, (40, 40), 6, 3)
     file = folder / "study.toml"
     file.write_text(file.read_text().replace("nodes = 50", "seconds = 60"))
+    if doing == "training":
+        file.write_text(TRAINED)
     process = subprocess.Popen(
         command(folder, "run", str(file), "--executor", "local:2"),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -211,12 +233,13 @@ def test_workers_end_with_a_killed_parent(folder, save_ensemble):
     while len(group(process.pid)) < 4:  # parent, fork server, two workers at least
         assert process.poll() is None
         time.sleep(0.05)
-    process.kill()
-    process.wait()
+    os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
+    process.wait(timeout=60)
     end = time.monotonic() + 30
     while group(process.pid) and time.monotonic() < end:
         time.sleep(0.05)
     assert not group(process.pid)
+    assert lines_written(folder) == (doing == "running")  # the plan, and no run
 
 
 def group(leader):

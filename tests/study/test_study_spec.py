@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from ennopt.search.bigm import BigM
+from ennopt.search.box import BoxSearch
+from ennopt.search.branch_and_cut import BranchAndCut
 from ennopt.search.methods import METHODS, method_named
+from ennopt.search.two_phase import TwoPhase
 from ennopt.study.expression import read_method, vocabulary
 from ennopt.study.report import ORDER
+from ennopt.study.root_bound import RootBound
 from ennopt.study.spec import Files, Library, read_study, study_from
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
@@ -115,6 +119,19 @@ def test_a_method_is_read_back_from_its_repr(name):
     method = method_named(name)
     assert read_method(repr(method)) == method
     assert read_method(name) == method
+
+
+@pytest.mark.parametrize(
+    "method",
+    [BigM(), BranchAndCut(), TwoPhase(), TwoPhase.tuned(), BoxSearch(), RootBound()],
+    ids=lambda method: type(method).__name__,
+)
+def test_every_method_of_a_study_is_read_back_from_its_repr(method):
+    assert read_method(repr(method)) == method
+
+
+def test_a_class_method_makes_a_method():
+    assert read_method("TwoPhase.tuned()") == TwoPhase.tuned()
 
 
 def test_an_expression_sets_fields():

@@ -290,7 +290,8 @@ def test_a_row_of_the_wrong_length_is_refused():
     [
         (0.0, "seconds", "0"), (0.00004, "seconds", "4e-5"), (9.94, "seconds", "9.9"),
         (9.96, "seconds", "10"), (1234.6, "seconds", "1235"), (2.69, "percent", "269%"),
-        (0.00012, "percent", "0.012%"), (None, "percent", "\u2013"),
+        (0.00012, "percent", "0.012%"), (1e-14, "percent", "0%"),
+        (0.0008035, "number", "0.0008035"), (None, "percent", "\u2013"),
         (math.nan, "number", "\u2013"), (2.5, "count", "2.5"), (2.0, "count", "2"),
     ],
 )  # fmt: skip

@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
-from ennopt.study.executors import Local, executor_named
+from ennopt.study.executors import executor_named
 from ennopt.study.machine import versions
 from ennopt.study.record import FILE, Results, read_results
 from ennopt.study.report import make_report
@@ -94,14 +91,10 @@ def run_run(options: argparse.Namespace) -> int:
     study = read_study(options.study, options.profile)
     executor = executor_named(options.executor)
     directory = place(options)
-    trainers: AbstractContextManager[Any] = nullcontext()
-    if isinstance(executor, Local) and executor.processes > 1:
-        trainers = ProcessPoolExecutor(executor.processes)
-    with trainers as pool:
-        tally = run_study(
-            study, directory, executor, retry=options.retry, trainers=pool,
-            instances=options.instances, say=_say,
-        )  # fmt: skip
+    tally = run_study(
+        study, directory, executor, retry=options.retry, say=_say,
+        instances=options.instances,
+    )  # fmt: skip
     results = tally.results
     print(f"{tally.ran} runs done, {tally.kept} kept from before", file=sys.stderr)
     if not options.no_report and results.done:

@@ -13,7 +13,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from ennopt.api import available_cores
 from ennopt.extras import require
+from ennopt.learn.selection import Submitter
 from ennopt.study import work
 from ennopt.study.expression import modules
 from ennopt.study.machine import versions
@@ -56,6 +58,10 @@ class Executor(Protocol):
     @property
     def slots(self) -> int:
         """How many runs go on at a time, about."""
+        ...
+
+    def trainers(self) -> AbstractContextManager[Submitter]:
+        """What trains instances before the runs: anything with ``submit``."""
         ...
 
 
@@ -108,6 +114,12 @@ class Local:
     def slots(self) -> int:
         """How many runs go on at a time."""
         return self.processes
+
+    def trainers(self) -> AbstractContextManager[Submitter]:
+        """A pool of as many processes."""
+        return ProcessPoolExecutor(
+            self.processes, mp_context=_context(), initializer=_obey
+        )
 
     def execute(
         self,
@@ -192,10 +204,15 @@ class _Process:
 
 def _serve(task: Task, scratch: str | None, answer: Connection) -> None:
     """The whole life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _obey()
     answer.send(work.run(task, scratch=scratch))
     answer.close()
+
+
+def _obey() -> None:
+    """Leave Ctrl-C to the parent, and end when it does, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
@@ -251,6 +268,16 @@ class Dask:
     def slots(self) -> int:
         """How many runs go on at a time, about."""
         return self.processes
+
+    @contextmanager
+    def trainers(self) -> Iterator[Submitter]:
+        """The cluster, or processes of this machine if it is our own."""
+        if self.address is None:
+            with Local(self.processes).trainers() as pool:
+                yield pool
+        else:
+            with self._client(require("distributed", "dask")) as client:
+                yield client
 
     def execute(
         self,

@@ -231,19 +231,21 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     def draw(plt: Any) -> Any:
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
         for axis, curves in ((left, times), (right, gaps)):
-            end = 1.3 * max((x for steps, _ in curves.values() for x in steps),
-                            default=1.0)  # fmt: skip
+            reached = [x for steps, _ in curves.values() for x in steps]
+            start, end = min(reached, default=0.1), max(reached, default=1.0)
+            end = max(1.3 * end, 10 * start)  # at least a decade to look at
             for (label, curve), colour in zip(curves.items(), _colours(), strict=False):
                 _stairs(axis, *curve, end, colour, label)
+            axis.set_xscale("log")
+            axis.set_xlim(start / 1.5, end * 1.1)
+            axis.yaxis.get_major_locator().set_params(integer=True)
         left.set_xlabel("seconds" if clock == "seconds" else "nodes")
         left.set_ylabel("instances")
         left.set_title("Solved within a time", loc="left")
         right.set_xlabel("gap")
         right.set_title("Within a gap", loc="left")
         right.legend(loc="lower right")
-        for axis, curves in ((left, times), (right, gaps)):
-            if any(steps for steps, _ in curves.values()):
-                axis.set_xscale("log")
+        for axis in (left, right):
             axis.set_ylim(bottom=0)
         figure.tight_layout()
         return figure

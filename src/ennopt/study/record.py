@@ -181,7 +181,7 @@ class Journal:
         while rest:
             rest = rest[self._file.write(rest) :]
         os.fsync(self._file.fileno())
-        self.lines.append(dict(line))
+        self.lines.append(json.loads(text))  # as a reader of the file will see it
 
     def close(self) -> None:
         """Let go of the file."""

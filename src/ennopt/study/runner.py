@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from ennopt.learn.selection import Submitter
 from ennopt.study.executors import Executor
 from ennopt.study.machine import machine, versions
 from ennopt.study.plan import Task, describe, keys, tasks_of
@@ -51,7 +50,6 @@ def run_study(
     *,
     retry: bool = False,
     instances: Path | None = None,
-    trainers: Submitter | None = None,
     stream: TextIO | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tally:
@@ -69,17 +67,15 @@ def run_study(
         Do runs again that failed before.
     instances
         Where trained instances are kept; by default, in `directory`.
-    trainers
-        Executor that trains instances in parallel.
     stream
         Where progress goes; standard error by default.
     say
         Told in words what is prepared.
     """
     with Journal(directory) as journal:
-        tasks = tasks_of(
-            study, instances or directory / INSTANCES, executor=trainers, report=say
-        )
+        with executor.trainers() as trainers:
+            place = instances or directory / INSTANCES
+            tasks = tasks_of(study, place, executor=trainers, report=say)
         before = ended(journal.lines)
         waiting = [task for task in tasks if _is_open(before.get(task.key), retry)]
         plan = plan_line(study, tasks)

@@ -21,6 +21,9 @@ Source: TypeAlias = Literal["label", "ours", "paper"]
 MISSING = "\u2013"
 """What stands where there is no number."""
 
+SMALLEST_SHARE = 5e-6
+"""Shares below this are written as 0%."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -205,7 +208,9 @@ def written(cell: Cell, kind: Kind) -> str:
         return "∞" if cell > 0 else "-∞"
     match kind:
         case "percent":
-            return f"{_short(100 * cell)}%"
+            return "0%" if abs(cell) < SMALLEST_SHARE else f"{_short(100 * cell)}%"
+        case "number":
+            return f"{cell:.4g}"
         case "count" if float(cell).is_integer():
             return f"{cell:.0f}"
         case _:

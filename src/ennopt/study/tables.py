@@ -331,7 +331,7 @@ def table5(runs: Sequence[Line], clock: Clock = "seconds") -> Table:
         Measure("Gap 1", "percent", _detail("phase_one_gap"), "gap_one"),
         Measure("Gap 2", "percent", _detail("phase_two_start_gap"), "gap_two"),
         Measure("Big-M", "count", _detail("big_m_reversions"), "bigm"),
-        Measure("Depth", "number", _detail("phase_two_mean_depth"), "depth"),
+        Measure("Depth", "count", _detail("phase_two_mean_depth"), "depth"),
         Measure("Nodes", "count", _detail("phase_two_nodes"), "nodes"),
     )
     columns = [
