@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -45,7 +46,9 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
   Work w(model, arena);
   const int d = model.inputs;
   Vec constant = Vec{}, inherited = Vec{};
-  Mask crowded = none(), used = none();
+  Mask used = none();
+  Vec flag = Vec{};
+  const std::uint8_t* states[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
     double* node = nodes[lane < count ? lane : 0];
     used[lane] = lane < count ? -1 : 0;
@@ -56,17 +59,20 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
       w.upper[p][lane] = layout.upper(node)[p];
       w.cut[p][lane] = layout.cut(node)[p];
     }
-    const std::uint8_t* states = layout.states(node);
-    int open = 0;
-    for (int n = 0; n < model.neurons; ++n) {
-      const std::uint8_t state = states[n];
-      open += state < kOn && !model.only_below[n];
-      w.unstable[n][lane] = state < kOn ? -1 : 0;
-      w.on[n][lane] = state == kOn ? -1 : 0;
-      w.alpha[n][lane] = state <= kSlopeMax ? state * (1.0 / kSlopeMax) : -1.0;
-    }
-    crowded[lane] = *layout.flag(node) == 0.0 && 10 * open > model.neurons ? -1 : 0;
+    states[lane] = layout.states(node);
+    flag[lane] = *layout.flag(node);
   }
+  Vec open = Vec{};
+  for (int n = 0; n < model.neurons; ++n) {
+    Bytes bytes;
+    for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
+    const Vec state = __builtin_convertvector(bytes, Vec);
+    w.unstable[n] = state < double(kOn);
+    w.on[n] = state == double(kOn);
+    w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
+    if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
+  }
+  const Mask crowded = (flag == 0.0) & (10.0 * open > double(model.neurons));
 
   // 1. Clip by the inherited cut.
   const bool cutting = std::isfinite(cutoff);
@@ -159,6 +165,9 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
 
   // 5. Where to branch.
   objective.scores();
+  for (int n = 0; n < model.neurons; ++n)
+    w.alpha[n] = pick(w.unstable[n], w.alpha[n] * double(kSlopeMax) + 0.5,
+                      pick(w.on[n], splat(kOn), splat(kOff)));
   for (int lane = 0; lane < count; ++lane) {
     double* node = nodes[lane];
     Outcome& outcome = outcomes[lane];
@@ -171,11 +180,8 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
       outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];
     }
     outcome.value = reached[lane];
-    std::uint8_t* states = layout.states(node);
-    for (int n = 0; n < model.neurons; ++n)
-      states[n] = w.unstable[n][lane] ? std::uint8_t(w.alpha[n][lane] * kSlopeMax + 0.5)
-                  : w.on[n][lane]     ? kOn
-                                      : kOff;
+    std::uint8_t* mine = layout.states(node);
+    for (int n = 0; n < model.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
     outcome.fate = Fate::closed;
     if (trace && trace->lower) {
       for (int n = 0; n < model.neurons; ++n) {

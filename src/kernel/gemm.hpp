@@ -1,111 +1,185 @@
 // Small matrix products with one node per lane. A tile is kTile rows of linear forms;
-// arrays of a tile are stored index by index, the kTile rows side by side.
+// arrays of a tile are stored index by index, the rows of the tile side by side.
+// Accumulators are sized to stay in registers; `unroll` keeps them there.
 #pragma once
 
 constexpr int kTile = 4;
+constexpr int kWide = kLanes == 8 ? 24 : 12;  // accumulators that fit the registers
+
+// Call f<N>(at) for pieces of N = most, most, ..., rest that make up `count`.
+template <int N, class F>
+inline void in_pieces(int count, F&& f) {
+  int at = 0;
+  for (; at + N <= count; at += N) f(std::integral_constant<int, N>{}, at);
+  if constexpr (N > 1) {
+    const int left = count - at;
+    if constexpr (N > 5)
+      if (left == 5) f(std::integral_constant<int, 5>{}, at);
+    if constexpr (N > 4)
+      if (left == 4) f(std::integral_constant<int, 4>{}, at);
+    if constexpr (N > 3)
+      if (left == 3) f(std::integral_constant<int, 3>{}, at);
+    if constexpr (N > 2)
+      if (left == 2) f(std::integral_constant<int, 2>{}, at);
+    if (left == 1) f(std::integral_constant<int, 1>{}, at);
+  }
+}
 
 // out[j][t] = sum_i rows[i][t] * weights[i][j], weights common to all lanes.
 template <int J>
 inline void gemm_columns(const Vec* rows, int count, const double* weights, int stride,
                          Vec* out) {
-  Vec acc[J][kTile];
-  for (int j = 0; j < J; ++j)
-    for (int t = 0; t < kTile; ++t) acc[j][t] = Vec{};
+  Vec acc[J * kTile];
+#pragma GCC unroll 32
+  for (int x = 0; x < J * kTile; ++x) acc[x] = Vec{};
   for (int i = 0; i < count; ++i) {
     const Vec* row = rows + i * kTile;
     const double* w = weights + std::ptrdiff_t(i) * stride;
+#pragma GCC unroll 8
     for (int j = 0; j < J; ++j) {
       const Vec b = splat(w[j]);
-      for (int t = 0; t < kTile; ++t) acc[j][t] += row[t] * b;
+#pragma GCC unroll 4
+      for (int t = 0; t < kTile; ++t) acc[j * kTile + t] += row[t] * b;
     }
   }
-  for (int j = 0; j < J; ++j)
-    for (int t = 0; t < kTile; ++t) out[j * kTile + t] = acc[j][t];
+#pragma GCC unroll 32
+  for (int x = 0; x < J * kTile; ++x) out[x] = acc[x];
 }
 
-constexpr int kColumns = kLanes == 8 ? 6 : 3;
+[[gnu::noinline]] void gemm(const Vec* rows, int count, const double* weights,
+                            int columns, Vec* out) {
+  in_pieces<kWide / kTile>(columns, [&](auto piece, int j) {
+    gemm_columns<piece()>(rows, count, weights + j, columns, out + j * kTile);
+  });
+}
 
-[[gnu::noinline]] void gemm(const Vec* rows, int count, const double* weights, int columns,
-                 Vec* out) {
-  int j = 0;
-  for (; j + kColumns <= columns; j += kColumns)
-    gemm_columns<kColumns>(rows, count, weights + j, columns, out + j * kTile);
-  if constexpr (kColumns > 3) {
-    for (; j + 3 <= columns; j += 3)
-      gemm_columns<3>(rows, count, weights + j, columns, out + j * kTile);
+// out[r][p] = sum_i weights[r][columns[i]] * matrix[i][p] for the listed rows r.
+template <int R, int P>
+inline void product_block(const double* const* weights, const int* columns, int count,
+                          const Vec* matrix, int inputs, Vec* const* out) {
+  Vec acc[R * P];
+#pragma GCC unroll 32
+  for (int x = 0; x < R * P; ++x) acc[x] = Vec{};
+  for (int i = 0; i < count; ++i) {
+    const Vec* row = matrix + std::ptrdiff_t(i) * inputs;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec b = splat(weights[r][columns[i]]);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) acc[r * P + p] += b * row[p];
+    }
   }
-  if (columns - j == 2)
-    gemm_columns<2>(rows, count, weights + j, columns, out + j * kTile);
-  else if (columns - j == 1)
-    gemm_columns<1>(rows, count, weights + j, columns, out + j * kTile);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) out[r][p] = acc[r * P + p];
 }
 
-// out[i][t] = start[i] + sum_p signs[p][t] * matrix[i][p], for the listed i.
+[[gnu::noinline]] void product(const double* const* weights, int rows,
+                               const int* columns, int count, const Vec* matrix,
+                               int inputs, Vec* const* out) {
+  in_pieces<4>(rows, [&](auto some, int r) {
+    in_pieces<kWide / 4>(inputs, [&](auto piece, int p) {
+      Vec* to[some()];
+      for (int q = 0; q < some(); ++q) to[q] = out[r + q] + p;
+      product_block<some(), piece()>(weights + r, columns, count, matrix + p, inputs, to);
+    });
+  });
+}
+
+// out[i][t] = start[i] + sum_p signs[p][t] * matrix[list[i]][p].
 template <int T, int I>
-inline void along_rows(const Vec* signs, const Vec* const* matrix, int inputs,
+inline void along_rows(const Vec* signs, const Vec* matrix, int inputs, const int* list,
                        const Vec* start, Vec* out) {
-  Vec acc[I][T];
-  for (int i = 0; i < I; ++i)
-    for (int t = 0; t < T; ++t) acc[i][t] = start[i];
+  Vec acc[I * T];
+  const Vec* rows[I];
+#pragma GCC unroll 8
+  for (int i = 0; i < I; ++i) {
+    rows[i] = matrix + std::ptrdiff_t(list[i]) * inputs;
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) acc[i * T + t] = start ? start[list[i]] : Vec{};
+  }
   for (int p = 0; p < inputs; ++p)
+#pragma GCC unroll 8
     for (int i = 0; i < I; ++i) {
-      const Vec m = matrix[i][p];
-      for (int t = 0; t < T; ++t) acc[i][t] += signs[p * T + t] * m;
+      const Vec m = rows[i][p];
+#pragma GCC unroll 4
+      for (int t = 0; t < T; ++t) acc[i * T + t] += signs[p * T + t] * m;
     }
-  for (int i = 0; i < I; ++i)
-    for (int t = 0; t < T; ++t) out[i * T + t] = acc[i][t];
+#pragma GCC unroll 32
+  for (int x = 0; x < I * T; ++x) out[x] = acc[x];
 }
 
 template <int T>
-[[gnu::noinline]] void along(const Vec* signs, const Vec* matrix, int inputs, const int* list,
-                  int count, const Vec* start, Vec* out) {
-  constexpr int I = (kLanes == 8 ? 16 : 8) / T;
-  int i = 0;
-  for (; i < count; i += I) {
-    const int left = count - i < I ? count - i : I;
-    const Vec* rows[I];
-    Vec begin[I];
-    for (int q = 0; q < I; ++q) {
-      const int n = list[i + (q < left ? q : 0)];
-      rows[q] = matrix + std::ptrdiff_t(n) * inputs;
-      begin[q] = start ? start[n] : Vec{};
-    }
-    if (left == I) {
-      along_rows<T, I>(signs, rows, inputs, begin, out + i * T);
-    } else {
-      for (int q = 0; q < left; ++q)
-        along_rows<T, 1>(signs, rows + q, inputs, begin + q, out + (i + q) * T);
-    }
+[[gnu::noinline]] void along(const Vec* signs, const Vec* matrix, int inputs,
+                             const int* list, int count, const Vec* start, Vec* out) {
+  in_pieces<(kLanes == 8 ? 4 : 2)>(count, [&](auto some, int i) {
+    along_rows<T, some()>(signs, matrix, inputs, list + i, start, out + i * T);
+  });
+}
+
+// The same twice: top with signs, wide[i][t] = sum_p open[p][t] * |matrix[list[i]][p]|.
+template <int T, int I>
+inline void along_both_rows(const Vec* signs, const Vec* open, const Vec* matrix,
+                            int inputs, const int* list, const Vec* start, Vec* top,
+                            Vec* wide) {
+  Vec acc[I * T], sum[I * T];
+  const Vec* rows[I];
+#pragma GCC unroll 8
+  for (int i = 0; i < I; ++i) {
+    rows[i] = matrix + std::ptrdiff_t(list[i]) * inputs;
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) acc[i * T + t] = start[list[i]], sum[i * T + t] = Vec{};
   }
+  for (int p = 0; p < inputs; ++p)
+#pragma GCC unroll 8
+    for (int i = 0; i < I; ++i) {
+      const Vec m = rows[i][p], size = vabs(m);
+#pragma GCC unroll 4
+      for (int t = 0; t < T; ++t) {
+        acc[i * T + t] += signs[p * T + t] * m;
+        sum[i * T + t] += open[p * T + t] * size;
+      }
+    }
+#pragma GCC unroll 32
+  for (int x = 0; x < I * T; ++x) top[x] = acc[x], wide[x] = sum[x];
+}
+
+template <int T>
+[[gnu::noinline]] void along_both(const Vec* signs, const Vec* open, const Vec* matrix,
+                                  int inputs, const int* list, int count,
+                                  const Vec* start, Vec* top, Vec* wide) {
+  in_pieces<(kLanes == 8 ? 3 : 1)>(count, [&](auto some, int i) {
+    along_both_rows<T, some()>(signs, open, matrix, inputs, list + i, start, top + i * T,
+                               wide + i * T);
+  });
 }
 
 // g[p][t] += sum_i slopes[i][t] * matrix[list[i]][p].
 template <int T, int P>
 inline void spread_columns(const Vec* slopes, const Vec* matrix, int inputs,
                            const int* list, int count, Vec* g) {
-  Vec acc[P][T];
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < T; ++t) acc[p][t] = g[p * T + t];
+  Vec acc[P * T];
+#pragma GCC unroll 32
+  for (int x = 0; x < P * T; ++x) acc[x] = g[x];
   for (int i = 0; i < count; ++i) {
     const Vec* m = matrix + std::ptrdiff_t(list[i]) * inputs;
     const Vec* s = slopes + i * T;
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p)
-      for (int t = 0; t < T; ++t) acc[p][t] += s[t] * m[p];
+#pragma GCC unroll 4
+      for (int t = 0; t < T; ++t) acc[p * T + t] += s[t] * m[p];
   }
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < T; ++t) g[p * T + t] = acc[p][t];
+#pragma GCC unroll 32
+  for (int x = 0; x < P * T; ++x) g[x] = acc[x];
 }
 
 template <int T>
-[[gnu::noinline]] void spread(const Vec* slopes, const Vec* matrix, int inputs, const int* list,
-                   int count, Vec* g) {
-  int p = 0;
-  for (; p + kColumns <= inputs; p += kColumns)
-    spread_columns<T, kColumns>(slopes, matrix + p, inputs, list, count, g + p * T);
-  for (; p + 2 <= inputs; p += 2)
-    spread_columns<T, 2>(slopes, matrix + p, inputs, list, count, g + p * T);
-  if (p < inputs)
-    spread_columns<T, 1>(slopes, matrix + p, inputs, list, count, g + p * T);
+[[gnu::noinline]] void spread(const Vec* slopes, const Vec* matrix, int inputs,
+                              const int* list, int count, Vec* g) {
+  in_pieces<kWide / 4>(inputs, [&](auto piece, int p) {
+    spread_columns<T, piece()>(slopes, matrix + p, inputs, list, count, g + p * T);
+  });
 }
 
 // The same for two slopes at once: g += first * matrix - signs * (second * |matrix|).
@@ -113,37 +187,31 @@ template <int T, int P>
 inline void spread_signed_columns(const Vec* first, const Vec* second, const Vec* signs,
                                   const Vec* matrix, int inputs, const int* list,
                                   int count, Vec* g) {
-  Vec acc[P][T], low[P][T];
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < T; ++t) {
-      acc[p][t] = g[p * T + t];
-      low[p][t] = Vec{};
-    }
+  Vec acc[P * T], low[P * T];
+#pragma GCC unroll 32
+  for (int x = 0; x < P * T; ++x) acc[x] = g[x], low[x] = Vec{};
   for (int i = 0; i < count; ++i) {
     const Vec* m = matrix + std::ptrdiff_t(list[i]) * inputs;
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const Vec w = m[p], size = vabs(w);
+#pragma GCC unroll 4
       for (int t = 0; t < T; ++t) {
-        acc[p][t] += first[i * T + t] * w;
-        low[p][t] += second[i * T + t] * size;
+        acc[p * T + t] += first[i * T + t] * w;
+        low[p * T + t] += second[i * T + t] * size;
       }
     }
   }
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < T; ++t)
-      g[p * T + t] = acc[p][t] - signs[p * T + t] * low[p][t];
+#pragma GCC unroll 32
+  for (int x = 0; x < P * T; ++x) g[x] = acc[x] - signs[x] * low[x];
 }
 
 template <int T>
-[[gnu::noinline]] void spread_signed(const Vec* first, const Vec* second, const Vec* signs,
-                          const Vec* matrix, int inputs, const int* list, int count,
-                          Vec* g) {
-  constexpr int P = kLanes == 8 ? 3 : 1;
-  int p = 0;
-  for (; p + P <= inputs; p += P)
-    spread_signed_columns<T, P>(first, second, signs + p * T, matrix + p, inputs, list,
-                             count, g + p * T);
-  for (; p < inputs; ++p)
-    spread_signed_columns<T, 1>(first, second, signs + p * T, matrix + p, inputs, list,
-                             count, g + p * T);
+[[gnu::noinline]] void spread_signed(const Vec* first, const Vec* second,
+                                     const Vec* signs, const Vec* matrix, int inputs,
+                                     const int* list, int count, Vec* g) {
+  in_pieces<(kLanes == 8 ? 3 : 1)>(inputs, [&](auto piece, int p) {
+    spread_signed_columns<T, piece()>(first, second, signs + p * T, matrix + p, inputs,
+                                      list, count, g + p * T);
+  });
 }

@@ -15,7 +15,6 @@
 struct FirstLayer {
   int inputs;
   const Vec* slopes;  // wr, [neuron][input]
-  const Vec* sizes;   // |wr|
   const Vec* centre;  // hc
   const Vec* total;   // sum_p |wr_p|
   const Vec* lower;   // Lb < 0 of unstable lanes, else -1
@@ -82,8 +81,7 @@ template <int T>
 [[gnu::noinline]] void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
                         const Vec* open, Vec* anchor, Vec* range, Vec* first, Vec* second,
                         Vec* third, Vec* gnew, Vec* cnew, Vec* gopen) {
-  along<T>(signs, f.slopes, f.inputs, f.list, f.count, f.centre, anchor);
-  along<T>(open, f.sizes, f.inputs, f.list, f.count, nullptr, range);
+  along_both<T>(signs, open, f.slopes, f.inputs, f.list, f.count, f.centre, anchor, range);
   for (int i = 0; i < f.count; ++i) {
     const int n = f.list[i];
     const Vec hc = f.centre[n], half = 0.5 * f.total[n], lb = f.lower[n], ub = f.upper[n];

@@ -24,7 +24,7 @@ struct Bounder {
   }
   FirstLayer first() const {
     const std::size_t n = index * wide();
-    return {d, w.slopes + n * d, w.sizes + n * d, w.hc + n, w.total + n, w.lb + n,
+    return {d, w.slopes + n * d, w.hc + n, w.total + n, w.lb + n,
             w.ub + n, w.open + n, w.opens[index]};
   }
 
@@ -78,7 +78,7 @@ struct Bounder {
   [[gnu::noinline]] void first_layer(const Member& member) const {
     Vec* wr = jacobian(0);
     const std::size_t at0 = index * wide();
-    Vec *sizes = w.sizes + at0 * d, *hcs = w.hc + at0, *totals = w.total + at0;
+    Vec *hcs = w.hc + at0, *totals = w.total + at0;
     Vec *lbs = w.lb + at0, *ubs = w.ub + at0;
     const Layer& layer = member.layers[0];
     for (int r = 0; r < layer.rows; ++r) {
@@ -89,7 +89,6 @@ struct Bounder {
       Vec hc = splat(layer.bias[r]), total = Vec{};
       for (int p = 0; p < d; ++p) {
         row[p] = weights[p] * w.radius[p];
-        sizes[std::size_t(r) * d + p] = vabs(row[p]);
         w.smear[std::size_t(n) * d + p] = 2.0 * vabs(row[p]);
         hc += weights[p] * w.centre[p];
         total += vabs(row[p]);
@@ -248,17 +247,24 @@ struct Bounder {
   // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.
   [[gnu::noinline]] void sensitivities(const Member& member, int k) const {
     const Layer &layer = member.layers[k], &before = member.layers[k - 1];
-    const Vec* from = jacobian(k - 1);
+    const int count = actives(k - 1);
+    const int* list = active(k - 1);
+    for (int i = 0; i < count; ++i) {
+      const Vec slope = w.slope[before.first + list[i]];
+      const Vec* source = jacobian(k - 1) + std::size_t(list[i]) * d;
+      for (int p = 0; p < d; ++p) w.moved[i * d + p] = slope * source[p];
+    }
+    const double* rows[4];
+    Vec* out[4];
+    int some = 0;
     for (int r = 0; r < layer.rows; ++r) {
-      if (!any(w.unstable[layer.first + r] | w.on[layer.first + r])) continue;
-      Vec* row = jacobian(k) + std::size_t(r) * d;
-      for (int p = 0; p < d; ++p) row[p] = Vec{};
-      const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
-      for (int i = 0; i < actives(k - 1); ++i) {
-        const int j = active(k - 1)[i];
-        const Vec factor = weights[j] * w.slope[before.first + j];
-        const Vec* source = from + std::size_t(j) * d;
-        for (int p = 0; p < d; ++p) row[p] += factor * source[p];
+      if (any(w.unstable[layer.first + r] | w.on[layer.first + r])) {
+        rows[some] = layer.weights.data() + std::size_t(r) * layer.cols;
+        out[some++] = jacobian(k) + std::size_t(r) * d;
+      }
+      if (some == 4 || r + 1 == layer.rows) {
+        product(rows, some, list, count, w.moved, d, out);
+        some = 0;
       }
     }
   }

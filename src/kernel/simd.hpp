@@ -11,6 +11,7 @@ constexpr int kLanes = 2;
 #endif
 
 typedef double Vec __attribute__((vector_size(kLanes * 8)));
+typedef unsigned char Bytes __attribute__((vector_size(kLanes)));
 typedef long long Mask __attribute__((vector_size(kLanes * 8)));
 
 inline Vec splat(double x) { return x - Vec{}; }

@@ -22,10 +22,11 @@ struct Work {
   Mask *unstable, *on;
   // Rule 1: alpha = clip(middle + scale * deviation).
   Vec *middle, *scale;
-  // First layer of each member: wr, |wr|, hc, T, Lb, Ub, unstable and on neurons.
-  Vec *slopes, *sizes, *hc, *total, *lb, *ub;
+  // First layer of each member: wr, hc, T, Lb, Ub, unstable and on neurons.
+  Vec *slopes, *hc, *total, *lb, *ub;
   int *open, *opens, *fixed, *fixeds;
-  Vec* jacobian;  // sensitivities of the current member's deeper layers
+  // Sensitivities of the current member's deeper layers; slopes times sensitivities.
+  Vec *jacobian, *moved;
   // Active neurons of each layer, and the packed weights between active neurons.
   int *active, *actives;  // lists; counts per member and layer
   double *packed, *packed_bias;
@@ -46,7 +47,7 @@ struct Work {
     unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
     middle = vec(n), scale = vec(n);
     const std::size_t e = m.members.size();
-    slopes = vec(e * w * d), sizes = vec(e * w * d), jacobian = vec(deep * w * d);
+    slopes = vec(e * w * d), moved = vec(w * d), jacobian = vec(deep * w * d);
     hc = vec(e * w), total = vec(e * w), lb = vec(e * w), ub = vec(e * w);
     open = arena.take<int>(e * w), opens = arena.take<int>(e);
     fixed = arena.take<int>(e * w), fixeds = arena.take<int>(e);
