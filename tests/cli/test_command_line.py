@@ -250,7 +250,10 @@ def test_the_log_keeps_a_live_line_in_a_terminal_only(case, tmp_path):
             log.close()
         plain.seek(0)
         text = plain.read()
-        seen = os.read(leader, 4096).decode()
+        terminal.flush()
+        seen = ""
+        while "0.30s" not in seen:
+            seen += os.read(leader, 4096).decode()
     assert "\r" not in text
     assert len(text.splitlines()) == 3
     assert "0.20s" in seen
