@@ -72,7 +72,9 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
     w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
     if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
   }
-  const Mask crowded = (flag == 0.0) & (10.0 * open > double(model.neurons));
+  // Without slope steps the skipped rows' slopes would never improve.
+  Mask crowded = (flag == 0.0) & (10.0 * open > double(model.neurons));
+  if (settings.max_steps == 0) crowded = none();
 
   // 1. Clip by the inherited cut.
   const bool cutting = std::isfinite(cutoff);

@@ -301,7 +301,9 @@ class _Batch:
         self.radius = 0.5 * (nodes.upper - nodes.lower) * (1.0 + 1e-15)
         open_others = (nodes.states < ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
-        self.crowded = (open_others.sum(axis=1) > share) & (nodes.flag == 0.0)
+        # Without slope steps the skipped rows' slopes would never improve.
+        able = (nodes.flag == 0.0) & (settings.max_steps > 0)
+        self.crowded = (open_others.sum(axis=1) > share) & able
         self.layers: list[list[_Layer]] = []
         self.firsts: list[FirstLayer | None] = []
         at = 0

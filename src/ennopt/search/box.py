@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ennopt.bounds.node import NodeSettings
+from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.search.heuristics import ascend, distinct, polish
 from ennopt.search.tree import Tree, open_tree
+from ennopt.search.units import FIRST_NODES, Unit, explore_with
 
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
@@ -72,15 +75,19 @@ class BoxSearch:
                 self._search(run, tree)
         return self._finish(run, tree)
 
-    def tree(self, problem: Problem, gap: float) -> Tree:
-        """An empty tree with this method's settings: a unit of work explores in one."""
-        settings = NodeSettings(
+    @property
+    def settings(self) -> NodeSettings:
+        """What the bound of a node spends its time on."""
+        return NodeSettings(
             max_steps=self.slope_steps,
             row_slopes=self.row_slopes,
             vertex_lines=self.vertex_lines,
             output_lines=self.vertex_lines,
         )
-        return open_tree(problem, settings, gap, self.instruction_set)
+
+    def tree(self, problem: Problem, gap: float) -> Tree:
+        """An empty tree with this method's settings."""
+        return open_tree(problem, self.settings, gap, self.instruction_set)
 
     def _first_values(self, run: Run, rng: np.random.Generator) -> None:
         ensemble, domain = run.problem.ensemble, run.problem.domain
@@ -95,20 +102,32 @@ class BoxSearch:
             run.offer(polish(ensemble, domain, point))
 
     def _search(self, run: Run, tree: Tree) -> None:
-        """The outer loop: let the kernel work, look at the clock, tell the record."""
-        limits, tools = run.limits, run.tools
-        while tree.open and run.ended() is None:
+        """The outer loop: let the tree work, look at the clock, tell the record."""
+        executor = run.tools.executor
+        first = math.inf if executor is None else FIRST_NODES
+        while tree.open and run.ended() is None and run.nodes < first:
             done = tree.explore(
-                nodes=limits.nodes - run.nodes,
+                nodes=min(first, run.limits.nodes) - run.nodes,
                 seconds=min(SLICE_SECONDS, run.remaining()),
-                bytes=limits.memory,
+                bytes=run.limits.memory,
                 dive=self.dive,
-                threads=tools.threads,
+                threads=run.tools.threads if executor is None else 1,
             )
             run.count(done)
             self._improve(run, tree)
             run.prove(tree.bound)
             run.tick()
+        if executor is None or not tree.open:
+            return
+
+        def unit(nodes: Array, limit: float, seconds: float) -> Unit:
+            return Unit(
+                run.problem, self.settings, run.limits.gap, self.dive,
+                self.instruction_set, nodes, np.asarray(run.x), limit, seconds,
+                run.limits.memory / run.tools.threads,
+            )  # fmt: skip
+
+        explore_with(executor, run, tree, unit, lambda: self._improve(run, tree))
 
     def _improve(self, run: Run, tree: Tree) -> None:
         """A better point of the kernel: polish it and tell both sides."""

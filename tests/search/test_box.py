@@ -1,0 +1,264 @@
+"""BoxSearch against enumeration, against itself, and at its limits."""
+
+import itertools
+import math
+import pickle
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from ennopt.bounds.compiled import kernel
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+from ennopt.search import tree as trees
+from ennopt.search.box import BoxSearch
+from ennopt.search.tree import PlainTree, open_tree
+from ennopt.search.units import Unit, explore_unit
+from oracles import (
+    DEGENERATE,
+    exact_maximum,
+    random_case,
+    random_domain,
+    random_ensemble,
+)
+
+COLD = BoxSearch(starts=0, polished=0)
+COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """The search as it runs without the extension."""
+    monkeypatch.setattr(trees, "kernel", lambda: None)
+
+
+def proves(ensemble, domain, method, tools=None):
+    problem = Problem(ensemble, domain)
+    result = method.solve(problem, tools or Tools())
+    value, _ = exact_maximum(ensemble, domain)
+    size = max(1.0, abs(value))
+    assert result.status is Status.OPTIMAL
+    assert result.bound >= value - 1e-12 * size
+    assert result.value <= value + 1e-9 * size
+    tolerance = problem.tolerance(value, 1e-4)
+    assert result.value >= value - 1.01 * tolerance - 1e-9 * size
+    assert ensemble(result.x)[0] == result.value
+    assert domain.contains(result.x)
+    return result
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_degenerate_ensembles_agree_with_enumeration(case, seed):
+    ensemble, domain = DEGENERATE[case](np.random.default_rng(seed))
+    proves(ensemble, domain, BoxSearch())
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_ensembles_agree_with_enumeration_from_a_cold_start(block):
+    for seed in range(50 * block, 50 * block + 50):
+        proves(*random_case(np.random.default_rng(seed)), COLD)
+
+
+def test_the_search_without_the_extension_agrees_with_enumeration(plain):
+    for seed in range(12):
+        proves(*random_case(np.random.default_rng(seed)), COLD)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", kernel().instruction_sets() if kernel() else [])
+def test_every_instruction_set_agrees_with_enumeration(name):
+    method = BoxSearch(starts=0, polished=0, instruction_set=name)
+    for seed in range(300, 330):
+        proves(*random_case(np.random.default_rng(seed)), method)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        BoxSearch(row_slopes=False, vertex_lines=False),
+        BoxSearch(slope_steps=0),
+        BoxSearch(dive=1),
+        BoxSearch(dive=10**6),
+    ],
+    ids=repr,
+)
+def test_settings_change_the_work_and_not_the_answer(method):
+    for seed in range(400, 415):
+        proves(*random_case(np.random.default_rng(seed)), method)
+
+
+def hard_case(seed=3):
+    """A few thousand nodes."""
+    rng = np.random.default_rng(seed)
+    return Problem(random_ensemble(rng, 3, 6, (16, 16, 16)), random_domain(rng, 6))
+
+
+@COMPILED
+def test_one_thread_and_a_seed_repeat_exactly():
+    problem = hard_case()
+    tools = Tools(Limits(nodes=2000), seed=5)
+    first, second = (BoxSearch().solve(problem, tools) for _ in range(2))
+    assert first.nodes == second.nodes
+    assert first.bound == second.bound
+    assert first.value == second.value
+
+
+@COMPILED
+def test_threads_processes_and_units_agree():
+    problem = hard_case()
+    serial = BoxSearch().solve(problem, Tools())
+    assert serial.nodes > 300
+    answers = [BoxSearch().solve(problem, Tools(threads=2))]
+    with ThreadPoolExecutor(2) as pool:
+        answers.append(BoxSearch().solve(problem, Tools(threads=2, executor=pool)))
+    with ProcessPoolExecutor(2) as pool:
+        answers.append(BoxSearch().solve(problem, Tools(threads=2, executor=pool)))
+    for answer in answers:
+        assert answer.status is Status.OPTIMAL
+        assert answer.value == pytest.approx(serial.value, rel=2e-4)
+        assert answer.bound >= serial.value
+
+
+@COMPILED
+def test_a_dask_cluster_agrees():
+    distributed = pytest.importorskip("distributed")
+    problem = hard_case()
+    serial = BoxSearch().solve(problem, Tools())
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        tools = Tools(threads=2, executor=client.get_executor())
+        answer = BoxSearch().solve(problem, tools)
+    assert answer.status is Status.OPTIMAL
+    assert answer.value == pytest.approx(serial.value, rel=2e-4)
+
+
+def test_a_unit_returns_what_is_left_of_its_nodes():
+    problem = hard_case()
+    settings = BoxSearch().settings
+    tree = open_tree(problem, settings, 1e-4)
+    tree.plant()
+    x = problem.domain.lower
+    unit = Unit(problem, settings, 1e-4, 256, "", tree.take(1), x, limit=100)
+    assert tree.open == 0
+    result = explore_unit(pickle.loads(pickle.dumps(unit)))
+    assert result.count >= 100
+    assert len(result.nodes) > 1
+    bound = max(result.closed, result.nodes[:, 0].max())
+    points = problem.domain.sample(20_000, np.random.default_rng(0))
+    assert problem.values(points).max() <= bound <= unit.bound
+    assert problem.values(result.x)[0] >= problem.values(x)[0]
+
+
+@COMPILED
+def test_children_cover_their_parent(rng):
+    """Whatever the tree closed or kept: no sample beats the bound of its pieces."""
+    problem = hard_case()
+    d, domain = 6, problem.domain
+    tree = open_tree(problem, BoxSearch().settings, 1e-4)
+    tree.plant()
+    tree.explore(nodes=500, seconds=math.inf, bytes=1e9, dive=64, threads=1)
+    nodes = tree.take(tree.open)
+    lower, upper = nodes[:, 3 + d : 3 + 2 * d], nodes[:, 3 + 2 * d : 3 + 3 * d]
+    points = domain.sample(20_000, rng)
+    values = problem.values(points)
+    for x, value in zip(points, values, strict=True):
+        if value > tree.cutoff:
+            inside = np.all((x >= lower) & (x <= upper), axis=1)
+            assert nodes[inside, 0].max() >= value
+
+
+@COMPILED
+def test_the_bound_falls_monotonically_and_never_below_the_value():
+    result = BoxSearch().solve(hard_case(1), Tools())
+    bounds = [event.bound for event in result.history]
+    assert all(a >= b for a, b in itertools.pairwise(bounds))
+    assert all(event.bound >= event.value for event in result.history)
+
+
+@COMPILED
+def test_a_small_memory_dives_and_still_proves():
+    problem = hard_case()
+    roomy = BoxSearch().solve(problem, Tools())
+    tight = BoxSearch(dive=16).solve(problem, Tools(Limits(memory=1.0)))
+    assert tight.status is Status.OPTIMAL
+    assert tight.value == pytest.approx(roomy.value, rel=2e-4)
+
+
+def test_a_node_limit_stops_with_a_valid_bound():
+    problem = hard_case()
+    result = BoxSearch().solve(problem, Tools(Limits(nodes=64)))
+    assert result.status is Status.NODE_LIMIT
+    assert 64 <= result.nodes < 64 + 16
+    points = problem.domain.sample(20_000, np.random.default_rng(0))
+    assert result.bound >= problem.values(points).max()
+
+
+def test_a_callback_stops_the_search():
+    seen = []
+
+    def stop(progress):
+        seen.append(progress)
+        return progress.phase == "search"
+
+    problem = hard_case()
+    result = BoxSearch().solve(
+        problem, Tools(Limits(gap=1e-9, nodes=10**6), callback=stop)
+    )
+    assert result.status is Status.INTERRUPTED
+    assert seen
+    assert result.bound >= result.value
+
+
+@COMPILED
+def test_the_interpreter_keeps_running_while_the_kernel_explores():
+    problem = hard_case(1)
+    tree = open_tree(problem, BoxSearch().settings, 0.0)
+    tree.plant()
+    worker = threading.Thread(
+        target=tree.explore, args=(math.inf, 0.5, 1e9, 256, 1), daemon=True
+    )
+    worker.start()
+    ticks = 0
+    while worker.is_alive():
+        time.sleep(0.001)
+        ticks += 1
+    assert ticks > 5
+
+
+def test_a_gap_of_zero_ends_with_a_note_about_rounding():
+    net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    problem = Problem(Ensemble([net]), Domain([-2.0], [1.0]))
+    result = BoxSearch().solve(problem, Tools(Limits(gap=0.0)))
+    assert result.value == 2.0
+    assert result.status is Status.OPTIMAL
+    assert result.bound <= 2.0 + 1e-9
+
+
+def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes():
+    problem = hard_case()
+    settings = BoxSearch().settings
+    plain = PlainTree(problem, settings, 1e-4)
+    other = open_tree(problem, settings, 1e-4)
+    plain.plant()
+    other.plant()
+    np.testing.assert_array_equal(plain.take(1), other.take(1))
+
+
+def test_offsets_far_from_zero_keep_the_bound_valid(rng):
+    ensemble, domain = random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng, 2)
+    far = ensemble.fold_input(1.0, -1e6)
+    moved = Domain(domain.lower + 1e6, domain.upper + 1e6)
+    result = BoxSearch().solve(Problem(far, moved), Tools(Limits(seconds=20)))
+    points = moved.sample(20_000, rng)
+    assert result.bound >= far(points).max()

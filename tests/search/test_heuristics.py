@@ -1,0 +1,68 @@
+"""Values before the proof: feasible, never worse than their start."""
+
+import numpy as np
+import pytest
+
+from ennopt.search.heuristics import ascend, cell_forms, distinct, polish
+from oracles import exact_maximum, random_case, random_domain, random_ensemble
+
+
+def test_ascent_never_loses_value_and_stays_inside(rng):
+    for _ in range(30):
+        ensemble, domain = random_case(rng)
+        starts = domain.sample(20, rng)
+        points, values = ascend(ensemble, domain, starts)
+        assert values[0] >= ensemble(starts).max()
+        assert np.all(np.diff(values) <= 0)
+        assert all(domain.contains(point) for point in points)
+        np.testing.assert_allclose(ensemble(points)[:, 0], values, rtol=1e-12)
+
+
+def test_many_starts_with_polish_find_most_maxima(rng):
+    found = 0
+    for _ in range(40):
+        ensemble, domain = random_case(rng)
+        points, _ = ascend(ensemble, domain, domain.sample(100, rng))
+        best = max(
+            float(ensemble(polish(ensemble, domain, point))[0])
+            for point in distinct(points, domain, 3)
+        )
+        exact, _ = exact_maximum(ensemble, domain)
+        assert best <= exact + 1e-9 * max(1.0, abs(exact))
+        found += best >= exact - 1e-7 * max(1.0, abs(exact))
+    assert found >= 36
+
+
+def test_polish_never_loses_value(rng):
+    for _ in range(30):
+        ensemble, domain = random_ensemble(rng, 2, 4, (8, 6)), random_domain(rng, 4)
+        x = domain.sample(1, rng)[0]
+        better = polish(ensemble, domain, x)
+        assert domain.contains(better)
+        assert ensemble(better)[0] >= ensemble(x)[0]
+
+
+def test_polish_reaches_the_best_point_of_the_cell(rng):
+    ensemble, domain = random_ensemble(rng, 2, 3, (6, 5)), random_domain(rng, 3)
+    x = domain.sample(1, rng)[0]
+    rows, limits, gradient = cell_forms(ensemble, x)
+    assert np.all(rows @ x <= limits + 1e-12)
+    near = x + 1e-3 * rng.normal(size=(2000, 3))
+    inside = np.all(near @ rows.T <= limits, axis=1) & np.all(
+        (near >= domain.lower) & (near <= domain.upper), axis=1
+    )
+    assert inside.sum() > 100
+    value = ensemble(x)[0]
+    for point in near[inside]:
+        change = gradient @ (point - x)
+        assert ensemble(point)[0] == pytest.approx(value + change, abs=1e-10)
+    top = ensemble(polish(ensemble, domain, x))[0]
+    assert top >= ensemble(near[inside]).max() - 1e-9
+
+
+def test_distinct_points_are_apart(rng):
+    _, domain = random_case(rng)
+    points = domain.sample(50, rng)
+    twice = np.concatenate([points, points])
+    assert len(distinct(twice, domain, 1000)) <= 50
+    assert len(distinct(twice, domain, 3)) == 3
