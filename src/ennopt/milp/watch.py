@@ -29,10 +29,11 @@ def watched(
     time_limit
         Seconds that the solver was told to keep to.
     """
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
     def body() -> None:
+        begun.set()
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
@@ -43,18 +44,38 @@ def watched(
     begin = time.perf_counter()
     interrupted = False
     thread = threading.Thread(target=body, name="ennopt-solver", daemon=True)
-    thread.start()
-    while not done.is_set():
-        try:
-            done.wait(WAKE_SECONDS)
-            late = time.perf_counter() - begin > time_limit + GRACE_SECONDS
-            if (interrupted or late) and not done.is_set():
-                stop()
-        except KeyboardInterrupt:
-            if interrupted:  # pressed twice: the solver does not listen
-                raise
-            interrupted = True
-    thread.join()
+    try:
+        thread.start()
+        while not done.is_set():
+            try:
+                done.wait(WAKE_SECONDS)
+                late = time.perf_counter() - begin > time_limit + GRACE_SECONDS
+                if (interrupted or late) and not done.is_set():
+                    stop()
+            except KeyboardInterrupt:
+                if interrupted:  # pressed twice: the solver does not listen
+                    raise
+                interrupted = True
+    finally:
+        _join(begun, done, stop)
     if errors:
         raise errors[0]
     return interrupted
+
+
+def _join(
+    begun: threading.Event, done: threading.Event, stop: Callable[[], None]
+) -> None:
+    """Wait for the end of the work, whatever happens: its caller frees the model.
+
+    An exception may reach the waiting thread at any line of it, even while the other
+    thread starts.
+    """
+    while not done.is_set():
+        try:
+            if not begun.wait(GRACE_SECONDS):
+                return  # it never started
+            if not done.wait(WAKE_SECONDS):
+                stop()
+        except KeyboardInterrupt:
+            continue
