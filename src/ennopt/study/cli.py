@@ -1,4 +1,8 @@
-"""``ennopt study``: run a study, see how far it is, and read its report."""
+"""``ennopt study``: run a study, see how far it is, and read its report.
+
+What does the work is imported when it is asked for: every other command reads this
+module, too, and starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,11 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ennopt.study.executors import executor_named
-from ennopt.study.machine import versions
-from ennopt.study.record import FILE, Results, read_results
-from ennopt.study.report import make_report
-from ennopt.study.runner import run_study
-from ennopt.study.spec import PAPER, read_study
+if TYPE_CHECKING:
+    from ennopt.study.record import Results
+
 
 EXIT_FAILED_RUNS = 1
 
@@ -65,7 +67,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--profile",
-        default=PAPER,
+        default="paper",
         help="smoke, desk or paper, as the file has them (default: paper)",
     )
     parser.add_argument(
@@ -88,6 +90,11 @@ def place(options: argparse.Namespace) -> Path:
 
 def run_run(options: argparse.Namespace) -> int:
     """Run a study."""
+    from ennopt.study.executors import executor_named
+    from ennopt.study.report import make_report
+    from ennopt.study.runner import run_study
+    from ennopt.study.spec import read_study
+
     study = read_study(options.study, options.profile)
     executor = executor_named(options.executor)
     directory = place(options)
@@ -108,6 +115,8 @@ def _say(text: str) -> None:
 
 def run_status(options: argparse.Namespace) -> int:
     """Say how far a study is."""
+    from ennopt.study.record import read_results
+
     results = read_results(place(options))
     print(state(results))
     return 0
@@ -115,6 +124,9 @@ def run_status(options: argparse.Namespace) -> int:
 
 def state(results: Results) -> str:
     """How far a study is, experiment by experiment."""
+    from ennopt.study.machine import versions
+    from ennopt.study.record import FILE
+
     plan = results.plan
     left = results.planned - len(results.runs)
     lines = [
@@ -148,6 +160,9 @@ def state(results: Results) -> str:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the report of a study."""
+    from ennopt.study.record import read_results
+    from ennopt.study.report import make_report
+
     directory = place(options)
     print(make_report(read_results(directory), options.clock).write(directory))
     return 0

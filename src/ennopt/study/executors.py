@@ -6,6 +6,7 @@ writes. Closing the generator ends what is under way.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
@@ -36,7 +38,7 @@ POLL = 0.5
 """Seconds between two looks at the clock."""
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""One run uses the threads it is given, and its matrix library no others."""
+"""What matrix libraries read about threads when they are loaded."""
 
 
 SOLVERS = ("highspy", "pyscipopt")
@@ -97,6 +99,8 @@ def executor_named(text: str) -> Executor:
 
 def hung_after(task: Task) -> float:
     """Seconds after which a run that does not end is ended from outside."""
+    if task.kind != "solve":  # it trains as well, for as long as it takes
+        return math.inf
     return 2.0 * task.limits.seconds + GRACE
 
 
@@ -157,7 +161,7 @@ class _Process:
         self.task = task
         self.answers, answer = context.Pipe(duplex=False)
         self._start = time.perf_counter()
-        with _few_threads(task.threads):
+        with _one_thread():
             self._process = context.Process(  # type: ignore[attr-defined]
                 target=_serve, args=(task, scratch, answer), daemon=True
             )
@@ -228,16 +232,21 @@ def _context() -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([work.__name__, *modules(), *SOLVERS])
+    with _one_thread():  # what the prepared process reads now, its children have
+        forkserver.ensure_running()
     return context
 
 
 @contextmanager
-def _few_threads(threads: int) -> Iterator[None]:
-    """What a process started here will read about threads."""
+def _one_thread() -> Iterator[None]:
+    """Processes started here get a matrix library that uses one thread.
+
+    Several that use all cores each would wait for each other most of the time.
+    """
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     for name, value in before.items():
         if value is None:
-            os.environ[name] = str(threads)
+            os.environ[name] = "1"
     try:
         yield
     finally:
@@ -316,7 +325,7 @@ class Dask:
                 yield client
             return
         with (
-            _few_threads(1),
+            _one_thread(),
             distributed.LocalCluster(
                 n_workers=self.processes, threads_per_worker=1, processes=True,
                 dashboard_address=None, silence_logs=40,

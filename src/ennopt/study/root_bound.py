@@ -36,6 +36,8 @@ class RootBound:
         Most ideal cuts in all.
     rounds
         Most rounds of cuts.
+    reserve
+        Share of a time limit that the bounds of neurons must leave to the relaxation.
 
     Examples
     --------
@@ -50,11 +52,14 @@ class RootBound:
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     cut_limit: int = 25_000
     rounds: int = 50
+    reserve: float = 0.4
 
     def __post_init__(self) -> None:
         for name in ("cut_limit", "rounds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0, got {getattr(self, name)}.")
+        if not 0 <= self.reserve < 1:
+            raise ValueError(f"Expected 0 <= reserve < 1, got {self.reserve}.")
 
     def solve(self, problem: Problem, tools: Tools) -> Result:
         """Bound the prediction; the value is that of one point."""
@@ -84,7 +89,8 @@ class RootBound:
     def _bounds(self, run: Run) -> NeuronBounds:
         """Bounds step by step, counting what MILPs did."""
         ensemble, domain = run.problem.ensemble, run.problem.domain
-        deadline = time.perf_counter() + run.remaining()
+        allowed = (1.0 - self.reserve) * run.remaining()
+        deadline = time.perf_counter() + allowed
         bounds = Interval().tighten(ensemble, domain)
         neurons = solves = 0
         for step in self.tightening:
