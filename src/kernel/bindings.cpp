@@ -237,6 +237,7 @@ NB_MODULE(_kernel, m) {
       .def_prop_ro("value", &Tree::value)
       .def_prop_ro("cutoff", &Tree::cutoff)
       .def_prop_ro("stuck", &Tree::stuck)
+      .def_prop_ro("operations", &Tree::operations)
       .def_prop_ro("open", &Tree::open)
       .def_prop_ro("bytes", &Tree::bytes)
       .def("best_point", [](const Tree& tree) {

@@ -38,9 +38,9 @@ Vec step_limit(Vec bound, double cutoff, int most) {
               pick(distance <= 0.1 * size, splat(near), splat(far)));
 }
 
-void bound(const Model& model, const Settings& settings, const Layout& layout,
-           double cutoff, double* const* nodes, int count, Outcome* outcomes,
-           void* scratch, const Trace* trace) {
+double bound(const Model& model, const Settings& settings, const Layout& layout,
+             double cutoff, double* const* nodes, int count, Outcome* outcomes,
+             void* scratch, const Trace* trace) {
   Arena arena{reinterpret_cast<char*>(
       (reinterpret_cast<std::uintptr_t>(scratch) + 63) & ~std::uintptr_t(63))};
   Work w(model, arena);
@@ -216,6 +216,7 @@ void bound(const Model& model, const Settings& settings, const Layout& layout,
     if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;
     *layout.flag(node) = outcome.fate == Fate::again ? 1.0 : 0.0;
   }
+  return 2.0 * kLanes * w.products;
 }
 
 }  // namespace

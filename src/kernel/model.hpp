@@ -84,9 +84,10 @@ struct BoundTable {
   const char* name;
   int lanes;
   std::size_t (*scratch_bytes)(const Model&);
-  void (*bound)(const Model&, const Settings&, const Layout&, double cutoff,
-                double* const* nodes, int count, Outcome* outcomes, void* scratch,
-                const Trace* trace);
+  // Returns the floating-point operations of its matrix products.
+  double (*bound)(const Model&, const Settings&, const Layout&, double cutoff,
+                  double* const* nodes, int count, Outcome* outcomes, void* scratch,
+                  const Trace* trace);
 };
 
 }  // namespace ennopt

@@ -149,6 +149,7 @@ struct Bounder {
         }
       }
       gemm(w.rows, count, w.packed + w.packed_at[s], actives(s - 1), w.next);
+      w.products += double(count) * (kTile * actives(s - 1) + 2 * d);
       Vec* swap = w.rows;
       w.rows = w.next;
       w.next = swap;
@@ -195,6 +196,7 @@ struct Bounder {
     }
     for (int x = 0; x < d * kTile; ++x) w.g[x] = w.stable[x];
     spread<kTile>(w.first, f.slopes, d, f.list, opens, w.g);
+    w.products += double(kTile) * d * (fixeds + opens);
     Vec multiplier[kTile];
     for (int t = 0; t < kTile; ++t) {
       value[t] = c[t] + support(w.g + t, kTile, d, cut, model.unit, multiplier[t]);
@@ -226,6 +228,7 @@ struct Bounder {
       w.signs[x] = pick(w.g[x] >= -w.tie[x], splat(1.0), splat(-1.0));
     }
     vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);
+    w.products += 3.0 * kTile * d * f.count;
     for (int t = 0; t < kTile; ++t)
       value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], all());
     Mask moving[kTile] = {};
@@ -240,6 +243,7 @@ struct Bounder {
     for (int x = 0; x < d * kTile; ++x) w.gnew[x] = w.stable[x];
     mixed_lines<kTile>(f, w.coef, w.signs, w.undecided, w.anchor, w.range, w.first, w.second,
                 w.third, w.gnew, cnew, w.gopen);
+    w.products += 5.0 * kTile * d * f.count;
     for (int t = 0; t < kTile; ++t)
       value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], moving[t]);
   }
@@ -264,6 +268,7 @@ struct Bounder {
       }
       if (some == 4 || r + 1 == layer.rows) {
         product(rows, some, list, count, w.moved, d, out);
+        w.products += double(some) * count * d;
         some = 0;
       }
     }

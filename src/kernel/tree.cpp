@@ -185,7 +185,7 @@ void Tree::work(Crew& crew) {
   for (int i = 0; i < lanes; ++i) nodes[i] = batch.data() + i * stride;
   std::int64_t dived = 0;
   bool idle = false;
-  double stuck = -kInfinity;
+  double stuck = -kInfinity, operations = 0.0;
 
   auto give_back = [&] {
     std::lock_guard lock(mutex_);
@@ -224,8 +224,8 @@ void Tree::work(Crew& crew) {
       outcomes[i] = Outcome{};
       outcomes[i].point = points.data() + std::size_t(i) * d;
     }
-    table_->bound(*model_, settings_, layout_, cutoff, nodes.data(), count,
-                  outcomes.data(), scratch.data(), nullptr);
+    operations += table_->bound(*model_, settings_, layout_, cutoff, nodes.data(),
+                                count, outcomes.data(), scratch.data(), nullptr);
     for (int i = 0; i < count; ++i) {
       Outcome& out = outcomes[i];
       if (out.value > value_.load()) {
@@ -263,6 +263,7 @@ void Tree::work(Crew& crew) {
   give_back();
   std::lock_guard lock(mutex_);
   stuck_ = std::max(stuck_, stuck);
+  operations_ += operations;
 }
 
 std::int64_t Tree::explore(const Budget& budget) {

@@ -71,6 +71,7 @@ class Tree {
   std::size_t open() const { return heap_.size(); }
   std::size_t bytes() const { return store_.bytes(); }
   double stuck() const { return stuck_; }
+  double operations() const { return operations_; }  // of matrix products so far
   const std::vector<double>& point() const { return point_; }
   const Layout& layout() const { return layout_; }
 
@@ -92,6 +93,7 @@ class Tree {
   std::atomic<double> value_, cutoff_;
   std::atomic<std::size_t> waiting_nodes_{0};
   double stuck_ = -std::numeric_limits<double>::infinity();  // leaves too thin to split
+  double operations_ = 0.0;
   std::mutex mutex_;
 };
 

@@ -15,6 +15,7 @@ struct Arena {
 };
 
 struct Work {
+  double products = 0.0;  // multiply-adds of matrix products, per lane
   // The batch: boxes, cuts.
   Vec *lower, *upper, *centre, *radius, *cut, *scaled, *inverse;
   // Every neuron: bounds, lines, status, dependence on the inputs for the smear.

@@ -141,6 +141,7 @@ class BoxSearch:
         status = None
         if tree is not None:
             run.details["open_nodes"] = int(tree.open)
+            run.details["operations"] = float(tree.operations)
             if tree.open == 0 and not run.closed() and run.ended() is None:
                 status = Status.OPTIMAL
                 run.notes.append(

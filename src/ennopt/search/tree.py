@@ -40,6 +40,10 @@ class Tree(Protocol):
     def value(self) -> float:
         """Objective at the incumbent, ``-inf`` without one."""
 
+    @property
+    def operations(self) -> float:
+        """Floating-point operations of the kernel's matrix products; 0 in NumPy."""
+
     def best_point(self) -> Array:
         """The incumbent, (num_inputs,), empty without one."""
 
@@ -113,6 +117,8 @@ def open_tree(
 
 class PlainTree:
     """The tree in NumPy: slower, the same nodes' bounds, one thread."""
+
+    operations = 0.0
 
     def __init__(self, problem: Problem, settings: NodeSettings, gap: float) -> None:
         self._problem, self._settings = problem, settings
