@@ -82,7 +82,7 @@ class Gurobi:
         with _environment() as env, gurobipy.Model(env=env) as solver:
             session = _Session(gurobipy, solver, model, options, hooks)
             interrupted = watched(session.run, solver.terminate, options.time_limit)
-            return session.result(begin, interrupted)
+            return session.result(begin, interrupted).heard(interrupted)
 
 
 class _Session:

@@ -94,7 +94,8 @@ class Highs:
         interrupted = watched(run, halted.set, options.time_limit)
         if errors:
             raise errors[0]
-        return _result(model, solver, options, begin, interrupted or stopped.is_set())
+        stop = interrupted or stopped.is_set()
+        return _result(model, solver, options, begin, stop).heard(interrupted)
 
 
 class HotLp:

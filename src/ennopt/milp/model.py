@@ -426,6 +426,17 @@ class MilpResult:
     duals: Array | None = None
     message: str = ""
 
+    def heard(self, interrupted: bool) -> MilpResult:
+        """The same, but told as interrupted if Ctrl-C came.
+
+        A limit that was reached, or a proof that ended, in the same moment must not
+        hide it.
+        """
+        ended = (MilpStatus.OPTIMAL, MilpStatus.TIME_LIMIT, MilpStatus.NODE_LIMIT)
+        if interrupted and self.status in ended:
+            return replace(self, status=MilpStatus.INTERRUPTED)
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:

@@ -80,7 +80,7 @@ class Scip:
             session = _Session(pyscipopt, solver, model, options, hooks)
             session.configure(self.own_separation)
             interrupted = session.run()
-            return session.result(begin, interrupted)
+            return session.result(begin, interrupted).heard(interrupted)
         finally:
             solver.freeProb()  # plugins written in Python keep the model alive
 

@@ -18,7 +18,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from ennopt.milp.highs import HotLp
 from ennopt.milp.model import MilpStatus
 from ennopt.network import Array, Ensemble, Network
 from ennopt.problem import Problem
-from ennopt.result import Result
+from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.search.multipliers import (
     Multipliers,
@@ -47,6 +47,9 @@ from ennopt.search.subproblems import (
     begin,
     solve_all,
 )
+
+NARROWEST = 2.0**-40
+"""Boxes narrower than this share of the domain are not split."""
 
 AGREEMENT = 1e-6
 """Copies this close, in scaled units, agree: splitting between them leads nowhere."""
@@ -249,6 +252,10 @@ class LagrangianSearch:
         Solves the nodes that are not split any more.
     gap_share
         Share of the run's tolerance that the subproblems of a node may leave.
+    accuracy
+        Share of a node's distance to the best value that its member problems may
+        leave in all: far from closing, an exact answer is worth little. 0, as in the
+        paper, solves them all to the end.
     output_unit
         What the paper's scaled output of 1 is worth; ``None`` takes the spread of the
         predictions at random points.
@@ -275,6 +282,7 @@ class LagrangianSearch:
     members: SubproblemSolver = field(default_factory=ByMilp)
     whole: SubproblemSolver = field(default_factory=ByMilp)
     gap_share: float = 0.25
+    accuracy: float = 0.0
     output_unit: float | None = None
     patience: int = 5
 
@@ -288,13 +296,19 @@ class LagrangianSearch:
 
     def solve(self, problem: Problem, tools: Tools) -> Result:
         """Run the search alone, with linear relaxations as its neuron bounds."""
+        status = None
         with tools.start(problem, self) as run:
+            run.libraries += sorted({"highspy", *self.packages()})
             bounds = Crown().tighten(problem.ensemble, problem.domain)
             begin(run, bounds)
-            self.search(run, bounds)
-        return run.finish()
+            status = self.search(run, bounds)
+        return run.finish(status)
 
-    def search(self, run: Run, bounds: NeuronBounds) -> None:
+    def packages(self) -> set[str]:
+        """Distributions whose versions a result records."""
+        return {*self.members.packages, *self.whole.packages}
+
+    def search(self, run: Run, bounds: NeuronBounds) -> Status | None:
         """Search within a run that has a point already.
 
         Parameters
@@ -303,6 +317,11 @@ class LagrangianSearch:
             The record, with its best point.
         bounds
             Of all neurons on the whole domain.
+
+        Returns
+        -------
+        Status or None
+            An ending that the record cannot see by itself.
         """
         scaling = Scaling.of(run.problem, self.output_unit, run.tools.seed)
         search = _Search(self, run, bounds, scaling)
@@ -310,9 +329,18 @@ class LagrangianSearch:
             with run.phase("subgradient"):
                 search.improve()
             with run.phase("phase_two"):
-                search.explore()
+                return search.explore()
         finally:
             run.details.update(search.counts.as_details())
+
+    def halve(self, run: Run, bounds: NeuronBounds) -> Status | None:
+        """Search without multipliers: whole models on smaller and smaller boxes."""
+        scaling = Scaling.of(run.problem, 1.0)
+        search = _Search(replace(self, revert=math.inf), run, bounds, scaling)
+        try:
+            return search.explore()
+        finally:
+            run.details["halved_boxes"] = search.counts.nodes
 
 
 class _Search:
@@ -362,7 +390,7 @@ class _Search:
     def _relaxed_copies(self, costs: Array) -> tuple[Array, float] | None:
         if self.run.ended() is not None:
             return None
-        relaxed = self._relax(self.problem.domain, costs)
+        relaxed = self._relax(self.problem.domain, costs, self.run.bound)
         if relaxed is None or not math.isfinite(relaxed[1]):
             return None
         copies, bound = relaxed
@@ -405,7 +433,9 @@ class _Search:
 
     # The relaxation of a node.
 
-    def _relax(self, domain: Domain, scaled: Array) -> tuple[Array, float] | None:
+    def _relax(
+        self, domain: Domain, scaled: Array, known: float
+    ) -> tuple[Array, float] | None:
         """Maximizers of the members and the bound of the ensemble on `domain`."""
         costs = self.scaling.costs(scaled)
         problems = member_problems(self.problem, domain, costs)
@@ -415,6 +445,7 @@ class _Search:
                 for i, problem in enumerate(problems)
             ],
             self.config.members,
+            known,
         )
         if pieces is None:
             return None
@@ -423,10 +454,15 @@ class _Search:
         copies = np.array([centre if p.x is None else p.x for p in pieces])
         return copies, bound
 
-    def _solve(self, works: list[Work], solver: SubproblemSolver) -> list[Piece] | None:
+    def _solve(
+        self, works: list[Work], solver: SubproblemSolver, bound: float
+    ) -> list[Piece] | None:
+        """Solve subproblems of a node with this bound."""
         run = self.run
-        slack = self.config.gap_share * run.tolerance() / len(works)
-        pieces = solve_all(run, solver, works, slack)
+        slack = self.config.gap_share * run.tolerance()
+        if math.isfinite(bound - run.value):
+            slack = max(slack, self.config.accuracy * (bound - run.value))
+        pieces = solve_all(run, solver, works, slack / len(works))
         if pieces is None:
             return None
         self.counts.subproblems += len(pieces)
@@ -443,23 +479,27 @@ class _Search:
 
     # The tree.
 
-    def explore(self) -> None:
+    def explore(self) -> Status | None:
         """Best-first branch and bound on the inputs."""
         run = self.run
         self._push(_Node(self.problem.domain, run.bound, 0, self.multipliers))
         while self.tree:
             if run.ended() is not None or self._gave_up():
-                return
+                return None
             node = heapq.heappop(self.tree)[2]
             if node.bound <= run.value + run.tolerance():
                 self.closed = max(self.closed, node.bound)
                 break  # the largest bound that was open
             if not self._explore(node):
                 self._push(node)  # no time left for it: it stays open
-                return
+                return None
             run.prove(self._bound())
             run.tick()
         run.prove(self._bound())
+        if run.ended() is not None:
+            return None
+        run.notes.append("The gap asked for is below what the solver can prove.")
+        return Status.OPTIMAL
 
     def _gave_up(self) -> bool:
         if self.failed < self.config.patience:
@@ -491,7 +531,7 @@ class _Search:
             self.multipliers = node.multipliers
         best = self.multipliers
         for _ in range(config.rounds if node.depth else config.root_rounds):
-            relaxed = self._relax(node.domain, self.multipliers.costs())
+            relaxed = self._relax(node.domain, self.multipliers.costs(), bound)
             if relaxed is None:
                 break
             at = self.multipliers
@@ -531,7 +571,8 @@ class _Search:
         self, node: _Node, bound: float, copies: Array, multipliers: Multipliers
     ) -> None:
         j, at = branching(node.domain, copies, self.scaling)
-        if not node.domain.lower[j] < at < node.domain.upper[j]:
+        side = node.domain.widths[j]
+        if side <= NARROWEST * self.problem.domain.widths[j]:
             self.closed = max(self.closed, bound)  # nothing left to split
             return
         for child in node.domain.split(j, at):
@@ -554,7 +595,7 @@ class _Search:
             input_names=ensemble.input_names,
         )  # fmt: skip
         work = Work(Problem(first, box), self.bounds.member(0))
-        pieces = self._solve([work], self.config.members)
+        pieces = self._solve([work], self.config.members, math.inf)
         if pieces is not None and pieces[0].x is not None:
             self.run.offer(pieces[0].x)
 
@@ -562,7 +603,7 @@ class _Search:
         """Solve a small box as one model of the whole ensemble."""
         run = self.run
         work = Work(Problem(self.problem.ensemble, node.domain), self.bounds)
-        pieces = self._solve([work], self.config.whole)
+        pieces = self._solve([work], self.config.whole, math.inf)
         if pieces is None:
             return False
         self.counts.reversions += 1

@@ -1,4 +1,4 @@
-"""Solve a part of a problem: by a MILP of its big-M model, or by any method.
+"""Solve a part of a problem: by a MILP of its big-M model, or by the native engine.
 
 A subproblem is plain data and its answer is plain data, so that it can be solved in
 this process or, through an executor, in another one. Whatever happens to the solver,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -33,8 +34,9 @@ from ennopt.milp.model import (
 from ennopt.milp.units import normalized
 from ennopt.network import Array, Ensemble
 from ennopt.problem import Problem
-from ennopt.result import Limits, Progress, Result, Status
-from ennopt.run import Callback, Run, Tools
+from ennopt.result import Limits, Progress, Status
+from ennopt.run import Callback, Run
+from ennopt.search.box import BoxSearch
 
 ENDINGS = {
     MilpStatus.OPTIMAL,
@@ -107,13 +109,6 @@ class Tightens(Protocol):
         """Bounds no looser than `bounds`."""
 
 
-class Solves(Protocol):
-    """A method."""
-
-    def solve(self, problem: Problem, tools: Tools) -> Result:
-        """Search until a limit of `tools` or a proof."""
-
-
 class SubproblemSolver(Protocol):
     """A way to solve subproblems."""
 
@@ -125,7 +120,7 @@ class SubproblemSolver(Protocol):
         """Maximize; a true answer of `callback` ends the work early."""
 
 
-def fallback(work: Work, failure: str) -> Piece:
+def fallback(work: Work, failure: str = "") -> Piece:
     """The bound that the neurons' bounds give by themselves."""
     ensemble, domain = work.problem.ensemble, work.problem.domain
     centre = 0.5 * (domain.lower + domain.upper)
@@ -142,7 +137,7 @@ def fallback(work: Work, failure: str) -> Piece:
 
 def begin(run: Run, bounds: NeuronBounds) -> None:
     """A first point and a first bound, so that a run may end at any time."""
-    piece = fallback(Work(run.problem, bounds), "")
+    piece = fallback(Work(run.problem, bounds))
     assert piece.x is not None
     run.offer(piece.x)
     run.prove(piece.bound)
@@ -172,7 +167,7 @@ class ByMilp:
     def solve(self, work: Work, effort: Effort, callback: Callback | None) -> Piece:
         """Maximize; a true answer of `callback` ends the work early."""
         if effort.seconds <= 0 or effort.nodes <= 0:
-            return fallback(work, "no time was left")
+            return fallback(work)
         ensemble, domain = work.problem.ensemble, work.problem.domain
         bounds = self.tightening.tighten(ensemble, domain, work.bounds)
         same = normalized(ensemble, domain, bounds)
@@ -194,7 +189,7 @@ class ByMilp:
             raise
         except SolverError as error:
             return fallback(work, str(error))
-        least = fallback(work, "").bound
+        least = fallback(work).bound
         if found.status not in ENDINGS:
             word = found.message or found.status.value
             return fallback(work, f"the solver's word was {word!r}")
@@ -213,46 +208,50 @@ class ByMilp:
 
 
 @dataclass(frozen=True, slots=True)
-class ByMethod:
-    """Solve subproblems by a method; the known bounds of the neurons are not used.
+class ByEngine:
+    """Solve subproblems by the native engine, without a MILP solver.
 
     Parameters
     ----------
-    method
-        Anything with ``solve(problem, tools)``.
+    engine
+        Its settings; the ascents and polishes of its own start are left out.
     """
 
-    method: Solves
+    engine: BoxSearch = field(default_factory=BoxSearch)
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """None beyond what the method itself records."""
+        """None."""
         return ()
 
     def solve(self, work: Work, effort: Effort, callback: Callback | None) -> Piece:
         """Maximize; a true answer of `callback` ends the work early."""
+        least = fallback(work)
         if effort.seconds <= 0 or effort.nodes <= 0:
-            return fallback(work, "no time was left")
-        domain = work.problem.domain
-        some = domain.sample(SAMPLES, np.random.default_rng(effort.seed))
-        size = work.problem.tolerance(float(work.problem.values(some).max()), 1.0)
-        tools = Tools(
-            Limits(effort.seconds, effort.nodes, min(1.0, effort.slack / size)),
-            threads=effort.threads,
-            seed=effort.seed,
-            callback=callback,
-        )
-        try:
-            found = self.method.solve(work.problem, tools)
-        except SolverError as error:
-            return fallback(work, str(error))
-        least = fallback(work, "").bound
-        return Piece(
-            found.x,
-            min(found.bound, least),
-            found.nodes,
-            interrupted=found.status is Status.INTERRUPTED,
-        )
+            return least
+        problem, begin_at = work.problem, time.perf_counter()
+        rng = np.random.default_rng(effort.seed)
+        points = problem.domain.sample(SAMPLES, rng)
+        values = problem.values(points)
+        size = problem.tolerance(float(values.max()), 1.0)
+        tree = self.engine.tree(problem, min(1.0, effort.slack / size))
+        tree.plant()
+        tree.offer(points[int(np.argmax(values))])
+        nodes, stopped = 0, False
+        while tree.open and nodes < effort.nodes and not stopped:
+            seconds = time.perf_counter() - begin_at
+            if seconds >= effort.seconds:
+                break
+            nodes += tree.explore(
+                nodes=effort.nodes - nodes,
+                seconds=min(PAUSE_SECONDS, effort.seconds - seconds),
+                bytes=Limits().memory,
+                dive=self.engine.dive,
+                threads=effort.threads,
+            )
+            now = Progress(seconds, tree.value, tree.bound, nodes)
+            stopped = callback is not None and bool(callback(now))
+        return Piece(tree.best_point(), min(tree.bound, least.bound), nodes)
 
 
 def solve_all(
@@ -298,6 +297,9 @@ def solve_all(
         pieces = []
         for work in works:
             left = replace(effort, seconds=run.remaining())
+            if run.ended() is Status.INTERRUPTED:
+                pieces.append(fallback(work))
+                continue
             pieces.append(solver.solve(work, left, asked))
             if pieces[-1].interrupted:
                 run.interrupt()

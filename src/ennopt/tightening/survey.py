@@ -22,6 +22,7 @@ from ennopt.milp.model import (
     Backend,
     Flags,
     MilpProgress,
+    MilpStatus,
     SolveHooks,
     SolveOptions,
 )
@@ -92,9 +93,7 @@ def summarize(
     formulation: Formulation, points: Array, source: str, finished: bool = False
 ) -> Survey:
     """The survey of given fractional solutions, (num_points, num_columns)."""
-    totals = [
-        [np.zeros(at.y.size) for at in layers] for layers in formulation.neurons
-    ]
+    totals = [[np.zeros(at.y.size) for at in layers] for layers in formulation.neurons]
     for point in points:
         for total, found in zip(totals, discrepancies(formulation, point), strict=True):
             for k, layer in enumerate(found):
@@ -151,6 +150,8 @@ def survey(
         SolveOptions(time_limit=seconds, survey=nodes, seed=seed),
         SolveHooks(progress=ask),
     )
+    if found.status is MilpStatus.INTERRUPTED and not (stop is not None and stop()):
+        raise KeyboardInterrupt
     finished = len(found.surveyed) < nodes
     return summarize(formulation, found.surveyed, backend.name, finished)
 
