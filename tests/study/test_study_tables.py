@@ -55,6 +55,34 @@ def test_table1_has_no_number_of_the_paper_for_a_size_it_lacks(make_line):
     assert table.column("Time", "B&C, paper") == [None, None]
 
 
+def test_table1_has_no_number_of_the_paper_for_a_width_it_lacks(make_line):
+    table = table1([make_line(instance(n=6), "B&C")])
+    assert table.column("Time", "B&C, paper") == [None, None]
+
+
+def test_sizes_and_limits_unlike_the_paper_s_are_told(make_line):
+    like = [
+        make_line(instance(e=e, layers=layers, n=n), "B&C")
+        for e in (3, 5)
+        for layers in (2, 4)
+        for n in (20, 40)
+    ]
+    assert not any("Unlike" in note for note in compute("table1", like).notes)
+    other = [make_line(instance(e=1, n=8), "LP", limit=30.0)]
+    note = compute("table4", other).notes[-1]
+    assert "L 2 (paper: 2, 4)" in note and "nodes 8 (paper: 50)" in note
+    assert "time limit 30 s (paper: 3600 s)" in note and " e " not in note
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table6"])
+def test_instances_of_any_name_have_their_own_rows(name, make_line):
+    runs = [
+        make_line(label="B&C", subject={"name": n, "problem": n}) for n in ("a", "b")
+    ]
+    rows = compute(name, runs).column("problem")
+    assert rows == {"table1": ["a", "b", "all"], "table2": []}.get(name, ["a", "b"])
+
+
 def test_table1_totals_the_paper_only_when_all_its_places_are_there(make_line):
     runs = [
         make_line(instance(row["problem"], row["members"], row["layers"]), "E-NN")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ennopt.learn.hyperparameters import paper_configurations
 from ennopt.study import paper
 from ennopt.study.measures import (
+    PAPER_LIMIT,
     Clock,
     detail,
     grouped,
@@ -74,6 +75,8 @@ def table1(runs: Sequence[Line], clock: Clock = "seconds") -> Table:
         printed = paper.row(
             "table1", **dict(zip(("problem", "members", "layers"), place, strict=True))
         )
+        if not {run["subject"].get("width") for run in members} <= BENCHMARK["width"]:
+            printed = {}  # the paper has no such networks
         cells: list[Cell] = [*place, max(map(len, by_label.values()))]
         for label in labels:
             cells += _cells(by_label.get(label, []), measures)
@@ -424,9 +427,38 @@ TABLES: dict[str, Callable[[Sequence[Line], Clock], Table]] = {
 def compute(name: str, runs: Sequence[Line], clock: Clock = "seconds") -> Table:
     """A table; by nodes, nothing that a clock measured is in it."""
     table = TABLES[name](runs, clock)
+    table = replace(table, notes=table.notes + unlike_the_paper(name, runs))
     if clock == "nodes":
         table = table.without(lambda column: column.kind == "seconds")
     return table
+
+
+BENCHMARK = {"members": {3, 5}, "layers": {2, 4}, "width": {20, 40}}
+SINGLES = {"members": {1}, "layers": {2, 4}, "width": {50}}
+SIZES = {f"table{n}": SINGLES if n in (4, 8) else BENCHMARK for n in range(1, 9)}
+"""Sizes of the instances behind each table of the paper."""
+
+
+def unlike_the_paper(name: str, runs: Sequence[Line]) -> tuple[str, ...]:
+    """Notes on sizes and limits that are not those of the paper's columns."""
+    if name not in SIZES:
+        return ()
+    notes = []
+    words = {"members": "e", "layers": "L", "width": "nodes"}
+    for fact, theirs in SIZES[name].items():
+        ours = {run["subject"].get(fact) for run in runs} - {None}
+        if ours != theirs:
+            told = [", ".join(map(str, sorted(sizes))) for sizes in (ours, theirs)]
+            notes.append(f"{words[fact]} {told[0] or 'unknown'} (paper: {told[1]})")
+    limits = {run["limits"]["seconds"] for run in runs}
+    if limits != {PAPER_LIMIT}:
+        told = [
+            f"{s:g} s" if s else "none" for s in sorted(limits, key=lambda s: s or 0)
+        ]
+        notes.append(f"time limit {', '.join(told)} (paper: {PAPER_LIMIT:g} s)")
+    if not notes:
+        return ()
+    return (f"Unlike the paper's columns: {'; '.join(notes)}.",)
 
 
 # Parts of tables.
