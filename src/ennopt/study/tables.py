@@ -427,7 +427,8 @@ TABLES: dict[str, Callable[[Sequence[Line], Clock], Table]] = {
 def compute(name: str, runs: Sequence[Line], clock: Clock = "seconds") -> Table:
     """A table; by nodes, nothing that a clock measured is in it."""
     table = TABLES[name](runs, clock)
-    table = replace(table, notes=table.notes + unlike_the_paper(name, runs))
+    if any(column.source == "paper" for column in table.columns):
+        table = replace(table, notes=table.notes + unlike_the_paper(name, runs))
     if clock == "nodes":
         table = table.without(lambda column: column.kind == "seconds")
     return table
