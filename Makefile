@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit study bench-engine clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -20,6 +20,17 @@ types: $(VENV)/test
 
 unit: $(VENV)/test
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2
+
+study: $(VENV)/test
+	$(BIN)/ennopt study run experiments/paper.toml --profile smoke
+
+# INSTANCES is a folder of .npz files; by default the library of the paper's sizes.
+INSTANCES ?= out/instances
+LIMIT ?= 60
+SOLVERS ?= highs scip gurobi
+bench-engine: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/engine.py $(INSTANCES) --limit $(LIMIT) --solvers $(SOLVERS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

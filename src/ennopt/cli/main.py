@@ -12,6 +12,7 @@ from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
 from ennopt.learn.cli import add_instances_parser, add_train_parser
+from ennopt.study.cli import add_study
 from ennopt.version import VERSION
 
 EXIT_BAD_INPUT = 2
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_methods(commands)
     add_train_parser(commands)
     add_instances_parser(commands)
+    add_study(commands)
     return parser
 
 
