@@ -18,8 +18,11 @@ from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.run import Tools
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
+from ennopt.search.branch_and_cut import BranchAndCut
+from ennopt.search.two_phase import TwoPhase
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.targeted import Targeted
 from ennopt.version import VERSION
 
 __version__ = VERSION
@@ -27,6 +30,7 @@ __version__ = VERSION
 __all__ = [
     "BigM",
     "BoxSearch",
+    "BranchAndCut",
     "Crown",
     "Domain",
     "Ensemble",
@@ -43,7 +47,9 @@ __all__ = [
     "Progress",
     "Result",
     "Status",
+    "Targeted",
     "Tools",
+    "TwoPhase",
     "load",
     "maximize",
     "minimize",

@@ -11,6 +11,8 @@ from ennopt.result import Result
 from ennopt.run import Tools
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
+from ennopt.search.branch_and_cut import BranchAndCut
+from ennopt.search.two_phase import TwoPhase
 
 
 @runtime_checkable
@@ -40,12 +42,22 @@ def _bigm(backend: str | None) -> Method:
     return BigM() if backend is None else BigM(backend=backend)
 
 
+def _bnc(backend: str | None) -> Method:
+    return BranchAndCut(backend=backend)
+
+
+def _enn(backend: str | None) -> Method:
+    return TwoPhase() if backend is None else TwoPhase.on(backend)
+
+
 METHODS = {
     entry.name: entry
     for entry in (
         Entry("auto", "the engine, with settings for the problem", _box, False),
         Entry("box", "our engine: branch and bound on the inputs", _box, False),
         Entry("bigm", "the paper's big-M model, solved by a MILP solver", _bigm),
+        Entry("bnc", "the paper's B&C: big-M with ideal cuts", _bnc),
+        Entry("enn", "the paper's E-NN: the two-phase algorithm", _enn),
     )
 }
 
