@@ -277,6 +277,33 @@ def test_a_solver_that_fails_now_and_then_delays_the_proof_only(rng):
     assert result.bound >= optimum - 1e-9
 
 
+class Liar:
+    """A solver whose bounds are too low now and then."""
+
+    packages = ()
+
+    def __init__(self):
+        self.count = itertools.count()
+
+    def solve(self, work, effort, callback):
+        piece = Enumeration().solve(work, effort, callback)
+        lie = 10.0 * (next(self.count) % 4 == 0)
+        return Piece(piece.x, piece.bound - lie)
+
+
+def test_a_bound_that_a_known_point_beats_is_not_used(rng):
+    problem = problem_of(rng, 2)
+    optimum, x = oracles.exact_maximum(problem.ensemble, problem.domain)
+    search = LagrangianSearch(members=Liar(), whole=Liar(), heuristic=0.0)
+    with Tools().start(problem, search) as run:
+        run.offer(x)
+        bounds = Crown().tighten(problem.ensemble, problem.domain)
+        status = search.search(run, bounds)
+    result = run.finish(status)
+    assert result.bound >= optimum
+    assert any("beaten by a known point" in note for note in result.notes)
+
+
 def test_the_bound_of_the_neurons_is_a_bound(rng):
     for _ in range(5):
         problem = problem_of(rng, weighted=True)

@@ -32,7 +32,7 @@ from ennopt.milp.model import MilpStatus
 from ennopt.network import Array, Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
-from ennopt.run import Run, Tools
+from ennopt.run import SOUNDNESS_SLACK, Run, Tools
 from ennopt.search.multipliers import (
     Multipliers,
     StepRule,
@@ -450,6 +450,7 @@ class _Search:
         if pieces is None:
             return None
         bound = lagrangian_bound([p.bound for p in pieces], costs, domain)
+        bound = self._believed(domain, bound)
         centre = 0.5 * (domain.lower + domain.upper)
         copies = np.array([centre if p.x is None else p.x for p in pieces])
         return copies, bound
@@ -476,6 +477,18 @@ class _Search:
         lost = all(piece.failure for piece in pieces)
         self.failed = self.failed + 1 if lost else 0
         return pieces
+
+    def _believed(self, domain: Domain, bound: float) -> float:
+        """The bound of a box, unless the best point lies in the box and beats it."""
+        run = self.run
+        slack = SOUNDNESS_SLACK * max(1.0, abs(run.value))
+        if run.x is None or bound >= run.value - slack or not domain.contains(run.x):
+            return bound
+        self.counts.failures += 1
+        note = "A bound of a solver was beaten by a known point and not used."
+        if note not in run.notes:
+            run.notes.append(note)
+        return math.inf
 
     # The tree.
 
@@ -610,7 +623,7 @@ class _Search:
         (piece,) = pieces
         if piece.x is not None:
             run.offer(piece.x)
-        bound = min(node.bound, piece.bound)
+        bound = min(node.bound, self._believed(node.domain, piece.bound))
         self._count(node, bound)
         if bound <= run.value + run.tolerance():
             self.closed = max(self.closed, bound)
