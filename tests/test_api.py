@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ennopt
-from ennopt import BigM, Domain, Ensemble, Status, maximize, minimize
+from ennopt import BigM, Domain, Ensemble, Network, Status, maximize, minimize
 from ennopt.search.methods import METHODS
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
@@ -80,3 +80,20 @@ def test_senseless_methods_are_refused(rng):
 
 def test_public_names_exist():
     assert all(hasattr(ennopt, name) for name in ennopt.__all__)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("size", [0.0, 1e-310, 1e-200])
+def test_predictions_too_small_to_tell_apart_are_proved(method, size):
+    net = Network([[[size], [-size]], [[size, size]]], [[0.0, 0.0], [0.0]])
+    answer = maximize(
+        Ensemble([net]), [(-1, 1)], method=method, threads=1, time_limit=60
+    )
+    assert answer.status is Status.OPTIMAL
+    assert answer.bound >= answer.value
+
+
+@pytest.mark.parametrize("reach", [1e160, 1e308])
+def test_sums_that_overflow_are_refused(reach, rng):
+    with pytest.raises(ValueError, match="at most 1e\\+150"):
+        maximize(random_ensemble(rng), (-reach, reach), threads=1)

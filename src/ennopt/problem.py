@@ -25,6 +25,12 @@ ZERO_SHARE = 0.01
 GAP_FLOOR = 1e-10
 """Smallest |value| that a relative gap is divided by."""
 
+LARGEST = 1e150
+"""Sums beyond this are refused: rounding margins, and squares, would overflow."""
+
+SMALLEST_DISTANCE = 1e-290
+"""Closer than this counts as equal: numbers so small have no relative precision."""
+
 
 def relative_gap(value: float, bound: float) -> float:
     """``|bound - value| / max(|value|, 1e-10)``; infinite while one is unknown."""
@@ -64,6 +70,14 @@ class Problem:
                 f"{self.domain.num_inputs}."
             )
         object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale, reach = self.scale(), float(self.domain.widths.max())
+        if not max(scale, reach) <= LARGEST:  # NaN is refused too
+            raise ValueError(
+                f"Expected predictions and bounds of at most {LARGEST:g}, got sums of "
+                f"up to {max(scale, reach):.3g}. Narrow the bounds or rescale the "
+                "model."
+            )
 
     def maximized(self) -> Problem:
         """The canonical problem: one output, sense ``"max"``, the same optimizers."""
@@ -100,7 +114,8 @@ class Problem:
 
     def tolerance(self, value: float, gap: float) -> float:
         """How far above `value` a bound may stay when the gap counts as closed."""
-        return gap * max(abs(value), ZERO_SHARE * min(1.0, self.scale()))
+        relative = gap * max(abs(value), ZERO_SHARE * min(1.0, self.scale()))
+        return max(relative, SMALLEST_DISTANCE)
 
 
 def _coefficients(output: Output, ensemble: Ensemble) -> Array | None:
