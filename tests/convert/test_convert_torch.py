@@ -255,10 +255,20 @@ def test_mixing_the_points_of_a_batch_is_refused():
         load(module)
 
 
-def test_hooks_that_change_predictions_are_noticed():
+@pytest.mark.parametrize("where", ["module", "layer", "input of a layer"])
+def test_hooks_are_refused_even_where_random_points_do_not_show_them(where):
     module = mlp()
-    module.register_forward_hook(lambda m, args, output: output + 1.0)
-    with pytest.raises(ModelConfigurationError, match="hooks"):
+
+    def clamped(layer, args, output=None):
+        return args[0].clamp(-50, 50) if output is None else output.clamp(-50, 50)
+
+    if where == "module":
+        module.register_forward_hook(clamped)
+    elif where == "layer":
+        module[0].register_forward_hook(clamped)
+    else:
+        module[0].register_forward_pre_hook(clamped)
+    with pytest.raises(PredictorNotSupportedError, match="forward hooks"):
         load(module)
 
 

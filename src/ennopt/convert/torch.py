@@ -51,6 +51,7 @@ def load_module(module: Any, num_inputs: int | None = None) -> Ensemble:
             remedy="Pass the module that was scripted, or its state dict.",
         )  # fmt: skip
     plain = _evaluated_copy(module, torch)
+    _check_hooks(plain)
     traced = _trace(plain, torch)
     _check_layers(traced, torch)
     width = num_inputs or _find_width(plain, traced, torch)
@@ -84,6 +85,19 @@ def _evaluated_copy(module: Any, torch: Any) -> Any:
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in plain.parameters()):
         plain = plain.float()
     return plain
+
+
+def _check_hooks(module: Any) -> None:
+    """Refuse hooks: tracing does not see them. Torch's own only set the weights."""
+    for name, layer in module.named_modules():
+        hooks = [*layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
+        for hook in hooks:
+            if not type(hook).__module__.startswith("torch.nn.utils."):
+                where = f"'{name}'" if name else type(module).__name__
+                raise PredictorNotSupportedError(
+                    "Expected a module without forward hooks, got one at "
+                    f"{where}. Remove it, or write what it does as a layer."
+                )
 
 
 def _trace(module: Any, torch: Any) -> Any:
