@@ -262,3 +262,38 @@ def test_zero_estimators_are_refused():
     model.estimators_, model.estimators_features_ = [], []
     with pytest.raises(ModelConfigurationError, match="at least one member"):
         load(model)
+
+
+class Capped(MLPRegressor):
+    def predict(self, X):
+        return np.minimum(super().predict(X), 1e6)
+
+
+class Clipped(StandardScaler):
+    def transform(self, X, copy=None):
+        return np.clip(super().transform(X), -20, 20)
+
+
+class Bent(StandardScaler):
+    def inverse_transform(self, X, copy=None):
+        return np.minimum(super().inverse_transform(X), 1e6)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (Capped(hidden_layer_sizes=(4,), max_iter=20), "Capped"),
+        (make_pipeline(Clipped(), mlp()), "Clipped"),
+        (TransformedTargetRegressor(mlp(), transformer=Bent()), "Bent"),
+    ],
+)
+def test_subclasses_that_compute_in_their_own_way_are_refused(model, name):
+    with pytest.raises(PredictorNotSupportedError, match=f"one of {name}'s own"):
+        load(fit(model))
+
+
+def test_subclasses_that_only_add_to_a_model_convert():
+    class Named(MLPRegressor):
+        label = "mine"
+
+    check(fit(Named(hidden_layer_sizes=(4,), max_iter=20)))

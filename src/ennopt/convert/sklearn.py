@@ -69,6 +69,7 @@ def convert(model: Any, where: str) -> Ensemble:
     name = type(model).__name__
     where = f"{where}.{name}" if where else name
     _check_fitted(model, where)
+    _check_own(model, "predict", where)
     linear_model = require("sklearn.linear_model", "sklearn")
     if isinstance(model, _class("neural_network", "MLPRegressor")):
         return _mlp(model, where)
@@ -122,6 +123,18 @@ def _check_fitted(model: Any, where: str) -> None:
         raise refuse(
             "a scikit-learn regressor", type(model).__name__, REGRESSORS, where=where
         ) from error
+
+
+def _check_own(model: Any, method: str, where: str) -> None:
+    """Refuse a subclass that computes in its own way: only its layers are read."""
+    for name in (method, "inverse_transform"):
+        found = getattr(type(model), name, None)
+        if found is not None and found.__module__.partition(".")[0] != "sklearn":
+            raise PredictorNotSupportedError(
+                f"Expected the {name} of scikit-learn, got one of "
+                f"{type(model).__name__}'s own at {where}. Convert the scikit-learn "
+                "model it is made from."
+            )
 
 
 def _mlp(model: Any, where: str) -> Ensemble:
@@ -248,6 +261,7 @@ def scaling(step: Any, where: str) -> tuple[Array, Array]:
             )
         return one, zero
     _check_fitted(step, where)
+    _check_own(step, "transform", where)
     if getattr(step, "clip", False):
         raise refuse(
             "a scaler", f"{type(step).__name__}(clip=True)", SCALERS, where=where,
