@@ -177,6 +177,12 @@ def test_other_operations_are_refused_by_name():
         load(functional(lambda x: x * x))
 
 
+def test_an_operation_with_arguments_that_are_no_numbers_is_refused_by_name():
+    model = functional(lambda x: layers.Dense(1)(x[:, :2]))
+    with pytest.raises(PredictorNotSupportedError, match="got GetItem"):
+        load(model)
+
+
 def test_a_subclassed_model_is_refused():
     class Hidden(keras.Model):
         def __init__(self):

@@ -188,13 +188,13 @@ class _Reader:
         """Output of one node; constants among its arguments stay in their places."""
         if isinstance(operation, self.keras.layers.Layer):
             return self.call(operation, [known[id(t)] for t in node.input_tensors])
-        args = [self._argument(a, known) for a in node.arguments.args]
-        given = node.arguments.kwargs.items()
-        options = {key: self._argument(a, known) for key, a in given}
         name = type(operation).__name__
         functions = _function_table()
         if name not in functions:
             raise refuse("an operation", name, (*LAYERS, *functions))
+        args = [self._argument(a, known) for a in node.arguments.args]
+        given = node.arguments.kwargs.items()
+        options = {key: self._argument(a, known) for key, a in given}
         attributes = {
             key: getattr(operation, key)
             for key in ("axis", "keepdims", "newshape")
