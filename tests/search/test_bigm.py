@@ -153,6 +153,20 @@ def test_the_callback_sees_progress_and_can_stop(name):
     assert {"bounds", "solver"} <= {moment.phase for moment in seen}
 
 
+@every
+def test_an_interrupt_inside_the_callback_returns_the_best_answer(name):
+    ensemble, domain = hard_case()
+
+    def callback(moment):
+        if moment.phase == "solver":
+            raise KeyboardInterrupt
+
+    method = BigM(backend=name, tightening=(Crown(),))
+    result = method.solve(Problem(ensemble, domain), Tools(callback=callback))
+    assert result.status is Status.INTERRUPTED
+    assert result.x is not None
+
+
 def test_history_is_monotone_and_ends_with_the_answer():
     rng = np.random.default_rng(1)
     ensemble = oracles.random_ensemble(rng, 3, 2, (12, 12))

@@ -98,7 +98,7 @@ class _Session:
     ) -> None:
         self.scip, self.solver = pyscipopt, solver
         self.model, self.options, self.hooks = model, options, hooks
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.stopped = False  # by the progress callback
         self.cuts = 0
         self.points: list[Array] = []
@@ -203,7 +203,7 @@ class _Session:
                 return otherwise
             try:
                 return act(*arguments)
-            except Exception as error:  # noqa: BLE001 - raised again after the solve
+            except BaseException as error:  # noqa: BLE001 - raised after the solve
                 self.error = error
                 self.interrupt()
                 return otherwise
