@@ -64,6 +64,8 @@ class Tools:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"Expected threads >= 1, got {self.threads}.")
+        if self.seed < 0:
+            raise ValueError(f"Expected seed >= 0, got {self.seed}.")
 
     def start(self, problem: Problem, method: object) -> Run:
         """Open the record of a run of `method`; use it in a ``with`` statement."""

@@ -165,6 +165,8 @@ def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, mes
         (["--gap", "-1"], "gap >= 0"),
         (["--time-limit", "0"], "positive limit"),
         (["--threads", "0"], "threads >= 1"),
+        (["--seed", "-1"], "seed >= 0"),
+        (["--lower", "-1e308", "--upper", "1e308"], "Narrow the bounds"),
         (["--output-index", "4"], "output in 0..0"),
         (["--output", "no/such/folder/x.json"], "no/such/folder"),
     ],
@@ -175,6 +177,49 @@ def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,lower,upper\ndose,0,1\ndose,0,2\nheat,0,1\n", "got two for dose"),
+        ("lower,upper,name\n0,1,dose\n0,1\n", "unknown input"),
+        ("# ranges\nname,lower,upper\ndose,0,1\n", "got # ranges"),
+        ("name,lower,upper\ndose,0\nheat,0,1\n", "at input dose"),
+    ],
+)
+def test_a_table_of_bounds_with_a_slip_gives_one_line(case, tmp_path, text, message):
+    table = tmp_path / "bounds.csv"
+    table.write_text(text, encoding="utf-8")
+    done = run("solve", case[0], "--bounds", table, "--quiet")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["toml", "csv"])
+def test_bounds_may_begin_with_a_byte_order_mark(case, tmp_path, capsys, suffix):
+    text = {
+        "toml": "dose = [0, 1]\r\nheat = [0, 1]\r\n",
+        "csv": "name,lower,upper\r\ndose,0,1\r\nheat,0,1\r\n",
+    }
+    path = tmp_path / f"bounds.{suffix}"
+    path.write_bytes(text[suffix].encode("utf-8-sig"))
+    assert main(["solve", str(case[0]), "--bounds", str(path), "--quiet"]) == 0
+    assert "dose" in capsys.readouterr().out
+
+
+def test_names_that_a_terminal_cannot_show_do_not_cost_the_answer(case, tmp_path):
+    path = tmp_path / "accents.npz"
+    _, ensemble, domain = case
+    named = Ensemble(ensemble.members, input_names=("température", "débit"))
+    named.on_box(domain.lower, domain.upper).save(path)
+    done = subprocess.run(
+        [*ENNOPT, "solve", str(path)], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Maximum" in done.stdout
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 truncated"])

@@ -82,7 +82,7 @@ def read_bounds(path: Path) -> dict[str, tuple[float, float]]:
 
 def _read_toml(path: Path) -> dict[str, tuple[Any, Any]]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
     if isinstance(table.get("bounds"), dict):
@@ -98,14 +98,23 @@ def _read_toml(path: Path) -> dict[str, tuple[Any, Any]]:
 def _read_csv(path: Path) -> dict[str, tuple[Any, Any]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream, skipinitialspace=True))
+            reader = csv.DictReader(stream, skipinitialspace=True)
+            rows = list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"Expected a CSV file, got {error} in {path.name}.") from error
-    columns = {"name", "lower", "upper"}
-    if not rows or not columns <= set(rows[0]):
-        found = ", ".join(rows[0]) if rows else "no rows"
+    header = list(reader.fieldnames or ())
+    if not rows or not {"name", "lower", "upper"} <= set(header):
+        found = ", ".join(header) if rows else "no rows"
         raise ValueError(
             f"Expected a header name,lower,upper and a row for each input, got "
             f"{found} in {path.name}."
         )
-    return {row["name"].strip(): (row["lower"], row["upper"]) for row in rows}
+    pairs: dict[str, tuple[Any, Any]] = {}
+    for row in rows:
+        name = (row["name"] or "").strip()
+        if name in pairs:
+            raise ValueError(
+                f"Expected one row for each input, got two for {name} in {path.name}."
+            )
+        pairs[name] = (row["lower"], row["upper"])
+    return pairs

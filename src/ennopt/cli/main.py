@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Status 2 is bad input, told in one line; set ``ENNOPT_TRACEBACK`` to see where
     it was found.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name it has no letters for
+            stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = build_parser().parse_args([_number_or_word(a) for a in given])
