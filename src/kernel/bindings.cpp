@@ -121,7 +121,7 @@ nb::ndarray<nb::numpy, double> vector(const double* data, std::size_t count) {
 nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix& nodes,
                       double cutoff, const std::string& name) {
   const BoundTable* table = table_named(name);
-  const Layout layout{model.inputs, model.neurons};
+  const Layout layout{model.inputs, model.neurons, settings.branch_neurons};
   const std::size_t count = nodes.shape(0), stride = layout.stride();
   if (nodes.shape(1) != stride)
     throw std::invalid_argument("Expected nodes of " + std::to_string(stride) +
@@ -133,7 +133,7 @@ nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix
   double* high = new double[(count + table->lanes) * n + 1];
   double* scores = new double[(count + table->lanes) * d];
   double* points = new double[count * d];
-  double* told = new double[count * 4];
+  double* told = new double[count * 5];
   std::vector<char> scratch(table->scratch_bytes(model));
   for (std::size_t at = 0; at < count; at += table->lanes) {
     const int some = int(std::min<std::size_t>(table->lanes, count - at));
@@ -147,12 +147,13 @@ nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix
     table->bound(model, settings, layout, cutoff, batch.data(), some, outcomes.data(),
                  scratch.data(), &trace);
     for (int i = 0; i < some; ++i) {
-      double* row = told + (at + i) * 4;
+      double* row = told + (at + i) * 5;
       row[0] = double(outcomes[i].fate), row[1] = outcomes[i].input;
       row[2] = outcomes[i].middle, row[3] = outcomes[i].value;
+      row[4] = outcomes[i].neuron;
     }
   }
-  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 4}),
+  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 5}),
                         owned(points, {count, d}), owned(low, {count, n}),
                         owned(high, {count, n}), owned(scores, {count, d}));
 }
@@ -170,10 +171,6 @@ NB_MODULE(_kernel, m) {
   nb::class_<Model>(m, "Model")
       .def_static("make", &make_model, nb::arg("members"), nb::arg("reach"),
                   nb::arg("margin"), nb::arg("unit"))
-      .def_prop_ro("stride",
-                   [](const Model& model) {
-                     return Layout{model.inputs, model.neurons}.stride();
-                   })
       .def_ro("margin", &Model::margin)
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
@@ -186,6 +183,7 @@ NB_MODULE(_kernel, m) {
       .def_rw("row_slopes", &Settings::row_slopes)
       .def_rw("vertex_lines", &Settings::vertex_lines)
       .def_rw("output_lines", &Settings::output_lines)
+      .def_rw("branch_neurons", &Settings::branch_neurons)
       .def_rw("again", &Settings::again);
   m.def("bound_nodes", &bound_nodes, nb::arg("model"), nb::arg("settings"),
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");

@@ -63,12 +63,18 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     flag[lane] = *layout.flag(node);
   }
   Vec open = Vec{};
+  Mask holding = none();
   for (int n = 0; n < model.neurons; ++n) {
     Bytes bytes;
     for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
     const Vec state = __builtin_convertvector(bytes, Vec);
-    w.unstable[n] = state < double(kOn);
-    w.on[n] = state == double(kOn);
+    w.unstable[n] = state < double(kHeldOn);
+    w.on[n] = (state == double(kOn)) | (state == double(kHeldOn));
+    w.held[n] = (state == double(kHeldOn)) | (state == double(kHeldOff));
+    holding |= w.held[n];
+    if (layout.holds)
+      for (int lane = 0; lane < kLanes; ++lane)
+        w.multiplier[n][lane] = layout.multipliers(nodes[lane < count ? lane : 0])[n];
     w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
     if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
   }
@@ -132,9 +138,13 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
     argument(w.form, d, cut, multiplier, w.point);
     go &= ~(least + model.margin <= cutoff);
-    go &= splat(step) < step_limit(least, cutoff, settings.max_steps);
+    const Vec limit = step_limit(least, cutoff, settings.max_steps);
+    go &= (splat(step) < limit) |
+          (holding & (splat(step) < kHeldSteps * limit));
     if (!any(go)) break;
     objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
+    if (cutting && any(holding))
+      objective.pull(kPull * (value - cutoff + kAim * std::fabs(cutoff)), go);
   }
   if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
     value = objective.anchor(bounder, base, multiplier, c, value);
@@ -144,7 +154,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
   }
   best = vmin(least + model.margin, best);
-  closed |= best <= cutoff;
+  closed |= (best <= cutoff) | w.empty;
   const Vec reached = objective.walk(bounder, w.point, true, 0.0, none());
 
   // 4. The new cut, in original coordinates, and the clip by it.
@@ -169,7 +179,8 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   objective.scores();
   for (int n = 0; n < model.neurons; ++n)
     w.alpha[n] = pick(w.unstable[n], w.alpha[n] * double(kSlopeMax) + 0.5,
-                      pick(w.on[n], splat(kOn), splat(kOff)));
+                      pick(w.on[n], pick(w.held[n], splat(kHeldOn), splat(kOn)),
+                           pick(w.held[n], splat(kHeldOff), splat(kOff))));
   for (int lane = 0; lane < count; ++lane) {
     double* node = nodes[lane];
     Outcome& outcome = outcomes[lane];
@@ -184,6 +195,9 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     outcome.value = reached[lane];
     std::uint8_t* mine = layout.states(node);
     for (int n = 0; n < model.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
+    if (layout.holds)
+      for (int n = 0; n < model.neurons; ++n)
+        layout.multipliers(node)[n] = w.held[n][lane] ? w.multiplier[n][lane] : 0.0;
     outcome.fate = Fate::closed;
     if (trace && trace->lower) {
       for (int n = 0; n < model.neurons; ++n) {
@@ -210,6 +224,11 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
         outcome.middle = middle;
         outcome.fate = Fate::split;
       }
+    }
+    if (layout.holds && w.top_gap[lane] > 0.0 &&
+        w.top_gap[lane] > kNeuronShare * most) {
+      outcome.neuron = int(w.top_neuron[lane]);
+      outcome.fate = Fate::split;
     }
     // Too thin to split: once more, with every row bounded.
     const bool first = *layout.flag(node) == 0.0;

@@ -40,17 +40,31 @@ struct Settings {
   bool row_slopes = true;    // deep rule 1
   bool vertex_lines = true;  // deep rule 2
   bool output_lines = true;  // deep rule 2 for the objective
+  bool branch_neurons = false;  // for many inputs
   double again = 0.8;        // bound again if the clipped volume is below this share
 };
 
-// State of a neuron in one byte: off, on, or unstable with a slope below ReLU.
-constexpr std::uint8_t kSlopeMax = 250, kOn = 254, kOff = 255;
+// Branching on neurons: one is preferred if its error exceeds this share of the best
+// input's score; nodes with held neurons get so many times the slope steps; multipliers
+// take this share of a Polyak step whose aim is a little below the cutoff.
+constexpr double kNeuronShare = 0.5, kHeldSteps = 6.0, kPull = 0.25, kAim = 0.01;
 
-// A node is one block of doubles followed by one byte per neuron:
-// bound, flag, cut constant, cut slopes, lower, upper, states.
+// State of a neuron in one byte: unstable with a slope below ReLU, or none chosen yet;
+// held on or off by a branch (the constraint h >= 0 or h <= 0 is part of the node); on or
+// off on the whole node.
+constexpr std::uint8_t kSlopeMax = 250, kFresh = 251, kHeldOn = 252, kHeldOff = 253;
+constexpr std::uint8_t kOn = 254, kOff = 255;
+
+// A node is one block of doubles followed by one byte per neuron: bound, flag, cut
+// constant, cut slopes, lower, upper, multipliers of held neurons (only where neurons
+// are branched on), states.
 struct Layout {
   int inputs = 0, neurons = 0;
-  std::size_t doubles() const { return 3 + 3 * std::size_t(inputs); }
+  bool holds = false;
+  std::size_t doubles() const {
+    return 3 + 3 * std::size_t(inputs) + (holds ? neurons : 0);
+  }
+  double* multipliers(double* n) const { return n + 3 + 3 * inputs; }
   std::size_t stride() const { return doubles() + (std::size_t(neurons) + 7) / 8; }
   double* bound(double* n) const { return n; }
   double* flag(double* n) const { return n + 1; }
@@ -69,6 +83,7 @@ enum class Fate : int { closed = 0, split = 1, again = 2, stuck = 3 };
 struct Outcome {
   Fate fate = Fate::split;
   int input = -1;         // where to branch
+  int neuron = -1;        // or which neuron to hold on and off
   double middle = 0.0;    // and at which value
   double value = 0.0;     // objective at `point`
   double* point = nullptr;

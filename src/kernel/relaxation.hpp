@@ -22,6 +22,7 @@ struct Bounder {
   Vec* jacobian(int k) const {
     return k == 0 ? w.slopes + index * wide() * d : w.jacobian + k * wide() * d;
   }
+  Mask alive(int n) const { return w.unstable[n] | w.on[n] | w.held[n]; }
   FirstLayer first() const {
     const std::size_t n = index * wide();
     return {d, w.slopes + n * d, w.hc + n, w.total + n, w.lb + n,
@@ -40,6 +41,10 @@ struct Bounder {
     const Mask open = free & ~off & ~on;
     w.on[n] |= on;
     w.unstable[n] = open;
+    // A held neuron needs its constraint only while its sign is not decided anyway.
+    const Mask held = w.held[n], up = held & w.on[n], down = held & ~w.on[n];
+    w.empty |= (up & (high < 0.0)) | (down & (low > 0.0));
+    w.held[n] = held & ~(up & (low >= 0.0)) & ~(down & (high <= 0.0));
     w.low[n] = low;
     w.high[n] = high;
     const Vec width = pick(open, high - low, splat(1.0));
@@ -60,7 +65,7 @@ struct Bounder {
     int* list = active(k);
     int count = 0;
     for (int r = 0; r < layer.rows; ++r)
-      if (any(w.unstable[layer.first + r] | w.on[layer.first + r])) list[count++] = r;
+      if (any(alive(layer.first + r))) list[count++] = r;
     actives(k) = count;
     const std::size_t at = k == 0 ? 0 : w.packed_at[k];
     double* packed = w.packed + at;
@@ -85,7 +90,7 @@ struct Bounder {
       const int n = layer.first + r;
       Vec* row = wr + std::size_t(r) * d;
       const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
-      if (!any(w.unstable[n] | w.on[n])) continue;
+      if (!any(alive(n))) continue;
       Vec hc = splat(layer.bias[r]), total = Vec{};
       for (int p = 0; p < d; ++p) {
         row[p] = weights[p] * w.radius[p];
@@ -95,7 +100,7 @@ struct Bounder {
       }
       hcs[r] = hc;
       totals[r] = total;
-      if (any(w.unstable[n])) {
+      if (any(w.unstable[n] | w.held[n])) {
         Vec multiplier, up = total, down = total;
         if (cut.used) {
           for (int p = 0; p < d; ++p) w.trial[p] = -row[p];
@@ -262,7 +267,7 @@ struct Bounder {
     Vec* out[4];
     int some = 0;
     for (int r = 0; r < layer.rows; ++r) {
-      if (any(w.unstable[layer.first + r] | w.on[layer.first + r])) {
+      if (any(alive(layer.first + r))) {
         rows[some] = layer.weights.data() + std::size_t(r) * layer.cols;
         out[some++] = jacobian(k) + std::size_t(r) * d;
       }
@@ -283,7 +288,7 @@ struct Bounder {
     for (int r = 0; r < layer.rows; ++r) {
       const int n = layer.first + r;
       const Mask idle = model.only_below[n] ? skip : none();
-      if (!any(w.unstable[n] & ~idle)) {
+      if (!any((w.unstable[n] & ~idle) | w.held[n])) {
         const Vec size = splat(layer.size[r]);
         for (int p = 0; p < d; ++p) w.smear[std::size_t(n) * d + p] = Vec{};
         settle(layer, r, -size, size);

@@ -113,7 +113,7 @@ struct Tree::Crew {
 Tree::Tree(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings,
            Tolerance tolerance, std::vector<double> lower, std::vector<double> upper)
     : model_(std::move(model)), table_(table), settings_(settings), tolerance_(tolerance),
-      layout_{model_->inputs, model_->neurons}, lower_(std::move(lower)),
+      layout_{model_->inputs, model_->neurons, settings.branch_neurons}, lower_(std::move(lower)),
       upper_(std::move(upper)), store_(layout_.stride()), value_(-kInfinity),
       cutoff_(-kInfinity) {}
 
@@ -148,7 +148,7 @@ void Tree::plant() {
   *layout_.constant(node.data()) = kInfinity;
   std::copy(lower_.begin(), lower_.end(), layout_.lower(node.data()));
   std::copy(upper_.begin(), upper_.end(), layout_.upper(node.data()));
-  std::memset(layout_.states(node.data()), kSlopeMax + 1, model_->neurons);
+  std::memset(layout_.states(node.data()), kFresh, model_->neurons);
   add(node.data());
 }
 
@@ -239,6 +239,13 @@ void Tree::work(Crew& crew) {
       if (out.fate == Fate::stuck) stuck = std::max(stuck, *layout_.bound(node));
       if (out.fate == Fate::again) stack.insert(stack.end(), node, node + stride);
       if (out.fate != Fate::split) continue;
+      if (out.neuron >= 0) {
+        for (const std::uint8_t state : {kHeldOn, kHeldOff}) {
+          layout_.states(node)[out.neuron] = state;
+          stack.insert(stack.end(), node, node + stride);
+        }
+        continue;
+      }
       double* upper = layout_.upper(node) + out.input;
       double* lower = layout_.lower(node) + out.input;
       const double high = *upper;

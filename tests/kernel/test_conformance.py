@@ -33,9 +33,9 @@ def boxes_in(domain, count, rng):
     return lower, upper
 
 
-def fresh(model, lower, upper):
+def fresh(model, lower, upper, settings=None):
     domain = Domain(lower[0], upper[0])
-    root = Nodes.root(model, domain)
+    root = Nodes.root(model, domain, settings)
     rows = np.repeat(root.packed(), len(lower), axis=0)
     nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
     nodes.lower, nodes.upper = lower.copy(), upper.copy()
@@ -50,7 +50,7 @@ def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6)
     model = NodeModel(ensemble, domain)
     compiled = compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, count, rng)
-    nodes = fresh(model, lower, upper)
+    nodes = fresh(model, lower, upper, settings)
     cutoff = -np.inf
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     slack = TOLERANCE * scale_of(model)
@@ -68,10 +68,11 @@ def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6)
         for field in ("bound", "lower", "upper"):
             got, wanted = getattr(mine, field)[alive], getattr(nodes, field)[alive]
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=slack)
-        unstable = (nodes.states < 254) & alive[:, None]
-        np.testing.assert_array_equal(mine.states[alive] < 254, unstable[alive])
+        unstable = (nodes.states < 252) & alive[:, None]
+        np.testing.assert_array_equal(mine.states[alive] < 252, unstable[alive])
         np.testing.assert_array_equal(
-            mine.states[alive] == 254, nodes.states[alive] == 254
+            np.where(unstable, 0, mine.states)[alive],
+            np.where(unstable, 0, nodes.states)[alive],
         )
         np.testing.assert_allclose(
             np.where(unstable, low, 0), np.where(unstable, spec.lower, 0), atol=slack
@@ -82,8 +83,18 @@ def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6)
         np.testing.assert_allclose(
             scores[alive], spec.scores[alive], rtol=score_tolerance, atol=slack
         )
+        np.testing.assert_array_equal(told[alive, 4], spec.neuron[alive])
+        np.testing.assert_allclose(
+            mine.multipliers[alive], nodes.multipliers[alive], rtol=1e-6, atol=1e-9
+        )
         cutoff = level
-    return model
+        if settings.branch_neurons:  # hold some neurons on and off, as branching does
+            free = (nodes.states < 252) & (rng.random(nodes.states.shape) < 0.3)
+            held = rng.choice([252, 253], size=nodes.states.shape)
+            nodes.states = np.where(free, held, nodes.states).astype(np.uint8)
+            drawn = rng.random(nodes.states.shape) * rng.choice([0.0, 0.3])
+            now = (nodes.states == 252) | (nodes.states == 253)
+            nodes.multipliers = np.where(free, drawn, nodes.multipliers) * now
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -95,8 +106,9 @@ def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6)
         NodeSettings(row_slopes=False, vertex_lines=False, output_lines=False),
         NodeSettings(row_slopes=False),
         NodeSettings(vertex_lines=False),
+        NodeSettings(branch_neurons=True),
     ],
-    ids=["all", "no steps", "plain", "lines", "slopes"],
+    ids=["all", "no steps", "plain", "lines", "slopes", "neurons"],
 )
 def test_kernel_equals_specification_on_random_shapes(name, settings, rng):
     shapes = [(3, 2, (5, 4)), (2, 5, (7, 6, 5)), (1, 11, (9, 8, 7, 6)), (4, 3, (13,))]

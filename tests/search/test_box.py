@@ -17,6 +17,7 @@ from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.search import tree as trees
+from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 from ennopt.search.tree import PlainTree, open_tree
 from ennopt.search.units import Unit, explore_unit
@@ -84,6 +85,7 @@ def test_every_instruction_set_agrees_with_enumeration(name):
     [
         BoxSearch(row_slopes=False, vertex_lines=False),
         BoxSearch(slope_steps=0),
+        BoxSearch(branch_neurons=True),
         BoxSearch(dive=1),
         BoxSearch(dive=10**6),
     ],
@@ -92,6 +94,31 @@ def test_every_instruction_set_agrees_with_enumeration(name):
 def test_settings_change_the_work_and_not_the_answer(method):
     for seed in range(400, 415):
         proves(*random_case(np.random.default_rng(seed)), method)
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_branching_on_neurons_agrees_with_enumeration(case, rng):
+    ensemble, domain = DEGENERATE[case](rng)
+    proves(ensemble, domain, BoxSearch(branch_neurons=True))
+
+
+def test_branching_on_neurons_without_the_extension_agrees(plain):
+    for seed in range(8):
+        case = random_case(np.random.default_rng(seed))
+        proves(*case, BoxSearch(starts=0, polished=0, branch_neurons=True))
+
+
+@COMPILED
+def test_many_inputs_agree_with_a_milp_solver(rng):
+    for inputs, widths in ((16, (8,)), (25, (6, 5)), (40, (7,))):
+        ensemble = random_ensemble(rng, 2, inputs, widths)
+        problem = Problem(ensemble, random_domain(rng, inputs))
+        mine = BoxSearch().solve(problem, Tools(Limits(seconds=60)))
+        other = BigM().solve(problem, Tools(Limits(seconds=60)))
+        assert mine.status is other.status is Status.OPTIMAL
+        assert mine.value == pytest.approx(other.value, rel=2e-4)
+        assert mine.bound >= other.value - 1e-9
+        assert other.bound >= mine.value - 1e-9
 
 
 def hard_case(seed=3):
@@ -145,7 +172,7 @@ def test_a_dask_cluster_agrees():
 
 def test_a_unit_returns_what_is_left_of_its_nodes():
     problem = hard_case()
-    settings = BoxSearch().settings
+    settings = BoxSearch().settings(problem)
     tree = open_tree(problem, settings, 1e-4)
     tree.plant()
     x = problem.domain.lower
@@ -165,7 +192,7 @@ def test_children_cover_their_parent(rng):
     """Whatever the tree closed or kept: no sample beats the bound of its pieces."""
     problem = hard_case()
     d, domain = 6, problem.domain
-    tree = open_tree(problem, BoxSearch().settings, 1e-4)
+    tree = open_tree(problem, BoxSearch().settings(problem), 1e-4)
     tree.plant()
     tree.explore(nodes=500, seconds=math.inf, bytes=1e9, dive=64, threads=1)
     nodes = tree.take(tree.open)
@@ -223,7 +250,7 @@ def test_a_callback_stops_the_search():
 @COMPILED
 def test_the_interpreter_keeps_running_while_the_kernel_explores():
     problem = hard_case(1)
-    tree = open_tree(problem, BoxSearch().settings, 0.0)
+    tree = open_tree(problem, BoxSearch().settings(problem), 0.0)
     tree.plant()
     worker = threading.Thread(
         target=tree.explore, args=(math.inf, 0.5, 1e9, 256, 1), daemon=True
@@ -247,7 +274,7 @@ def test_a_gap_of_zero_ends_with_a_note_about_rounding():
 
 def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes():
     problem = hard_case()
-    settings = BoxSearch().settings
+    settings = BoxSearch().settings(problem)
     plain = PlainTree(problem, settings, 1e-4)
     other = open_tree(problem, settings, 1e-4)
     plain.plant()

@@ -25,9 +25,14 @@ from ennopt.network import Array, Ensemble, Network
 Flags = npt.NDArray[np.bool_]
 States = npt.NDArray[np.uint8]
 
-SLOPE_MAX, FRESH, ON, OFF = 250, 251, 254, 255
-"""A neuron in one byte: unstable with slope ``byte / 250`` below ReLU (or none chosen
-yet), on, off."""
+SLOPE_MAX, FRESH, HELD_ON, HELD_OFF, ON, OFF = 250, 251, 252, 253, 254, 255
+"""A neuron in one byte: unstable with slope ``byte / 250`` below ReLU, or none chosen
+yet; held on or off by a branch, its constraint part of the node; on; off."""
+
+NEURON_SHARE, HELD_STEPS, PULL, AIM = 0.5, 6.0, 0.25, 0.01
+"""Branching on neurons: one is preferred if its error exceeds this share of the best
+input's score; nodes with held neurons get so many times the slope steps; multipliers
+take this share of a Polyak step whose aim is this share of the cutoff below it."""
 
 CROWDED_SHARE = 0.1
 """Share of unstable neurons above which rows that only ever need the line below ReLU
@@ -59,6 +64,7 @@ class NodeSettings:
     row_slopes: bool = True
     vertex_lines: bool = True
     output_lines: bool = True
+    branch_neurons: bool = False
     again: float = 0.8
 
 
@@ -103,6 +109,9 @@ class Nodes:
         The boxes, (num_nodes, num_inputs).
     states
         One byte per neuron, (num_nodes, num_neurons).
+    multipliers
+        Of the constraints of held neurons, (num_nodes, num_neurons), or without
+        columns where neurons are never branched on.
     """
 
     bound: Array
@@ -112,16 +121,21 @@ class Nodes:
     lower: Array
     upper: Array
     states: States
+    multipliers: Array
 
     @classmethod
-    def root(cls, model: NodeModel, domain: Domain) -> Nodes:
+    def root(
+        cls, model: NodeModel, domain: Domain, settings: NodeSettings | None = None
+    ) -> Nodes:
         """The whole domain."""
         d = model.num_inputs
+        holds = settings is not None and settings.branch_neurons
         return cls(
             bound=np.full(1, np.inf), flag=np.zeros(1), constant=np.full(1, np.inf),
             cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
             upper=domain.upper[None].copy(),
             states=np.full((1, model.num_neurons), FRESH, dtype=np.uint8),
+            multipliers=np.zeros((1, model.num_neurons if holds else 0)),
         )  # fmt: skip
 
     def packed(self) -> Array:
@@ -131,19 +145,23 @@ class Nodes:
         padded[:, :neurons] = self.states
         numbers = [self.bound, self.flag, self.constant, self.cut, self.lower]
         return np.ascontiguousarray(
-            np.column_stack([*numbers, self.upper, padded.view(np.float64)])
+            np.column_stack(
+                [*numbers, self.upper, self.multipliers, padded.view(np.float64)]
+            )
         )
 
     @classmethod
     def unpacked(cls, rows: Array, num_inputs: int, num_neurons: int) -> Nodes:
         """The inverse of `packed`."""
         d = num_inputs
-        tail = np.ascontiguousarray(rows[:, 3 + 3 * d :])
+        split = rows.shape[1] - -(-num_neurons // 8)
+        tail = np.ascontiguousarray(rows[:, split:])
         states = tail.view(np.uint8).reshape(len(rows), -1)[:, :num_neurons]
         return cls(
             rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(),
             rows[:, 3 : 3 + d].copy(), rows[:, 3 + d : 3 + 2 * d].copy(),
             rows[:, 3 + 2 * d : 3 + 3 * d].copy(), states.copy(),
+            rows[:, 3 + 3 * d : split].copy(),
         )  # fmt: skip
 
 
@@ -155,6 +173,8 @@ class Outcome:
     ----------
     fate, split, middle
         What becomes of each node, the input to branch on and where, (num_nodes,).
+    neuron
+        The neuron to hold on and off instead, or -1, (num_nodes,).
     points, values
         Where each majorant is largest, (num_nodes, num_inputs), and the objective
         there.
@@ -167,6 +187,7 @@ class Outcome:
     fate: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     middle: Array
+    neuron: npt.NDArray[np.int64]
     points: Array
     values: Array
     lower: Array
@@ -187,17 +208,27 @@ class _Layer:
     under: Array  # area rule: the slope below ReLU without other knowledge
     smear: Array  # (num_nodes, width, num_inputs): |GU| + |GL|, times radius
     jacobian: Array  # (num_nodes, width, num_inputs): J, times radius
+    held: Flags  # on or off by a branch, and not on the whole node
+    empty: Flags  # (num_nodes,): a held neuron cannot be what it is held to
+    size: Array  # (width,): what the bounds are when nothing is known
+    multiplier: Array = field(default_factory=lambda: np.zeros(0))
     alpha: Array = field(default_factory=lambda: np.zeros(0))
     coefficient: Array = field(default_factory=lambda: np.zeros(0))
 
 
 def settle(
-    low: Array, high: Array, margin: Array, size: Array, on: Flags, unstable: Flags,
+    low: Array, high: Array, margin: Array, size: Array, state: States,
     smear: Array, jacobian: Array,
 ) -> _Layer:  # fmt: skip
     """Widen by the margins, decide states, choose lines. Decided neurons stay so."""
+    unstable = state < HELD_ON
+    on = (state == ON) | (state == HELD_ON)
+    held = (state == HELD_ON) | (state == HELD_OFF)
     low = np.maximum(low - margin, -size)
     high = np.minimum(high + margin, size)
+    up, down = held & on, held & ~on
+    empty = ((up & (high < 0.0)) | (down & (low > 0.0))).any(axis=1)
+    held = held & ~(up & (low >= 0.0)) & ~(down & (high <= 0.0))
     off = unstable & (high <= 0.0)
     now_on = unstable & (low >= 0.0) & ~off
     unstable = unstable & ~off & ~now_on
@@ -207,7 +238,10 @@ def settle(
     slope = np.where(unstable, high / width, one)
     shift = np.where(unstable, -low * slope, 0.0)
     under = np.where(unstable, np.where(high > -low, 1.0, 0.0), one)
-    return _Layer(low, high, on, unstable, slope, shift, under, smear, jacobian)
+    return _Layer(
+        low, high, on, unstable, slope, shift, under, smear, jacobian, held,
+        np.asarray(empty), size,
+    )  # fmt: skip
 
 
 def row_slopes(layer: _Layer, signs: Array) -> Array:
@@ -299,7 +333,7 @@ class _Batch:
         self.model, self.cut = model, cut
         self.centre = 0.5 * (nodes.lower + nodes.upper)
         self.radius = 0.5 * (nodes.upper - nodes.lower) * (1.0 + 1e-15)
-        open_others = (nodes.states < ON) & ~model.only_below
+        open_others = (nodes.states < HELD_ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
         # Without slope steps the skipped rows' slopes would never improve.
         able = (nodes.flag == 0.0) & (settings.max_steps > 0)
@@ -308,14 +342,17 @@ class _Batch:
         self.firsts: list[FirstLayer | None] = []
         at = 0
         for i, member in enumerate(model.members):
-            states = nodes.states[:, at : at + member.num_neurons]
-            below = model.only_below[at : at + member.num_neurons]
-            self._add_member(i, member, states, below, settings)
+            mine = slice(at, at + member.num_neurons)
+            states, below = nodes.states[:, mine], model.only_below[mine]
+            multipliers = np.zeros(states.shape)
+            if settings.branch_neurons:
+                multipliers = nodes.multipliers[:, mine]
+            self._add_member(i, member, states, below, multipliers, settings)
             at += member.num_neurons
 
     def _add_member(
         self, i: int, member: Network, states: States, below: Flags,
-        settings: NodeSettings,
+        multipliers: Array, settings: NodeSettings,
     ) -> None:  # fmt: skip
         model, cut = self.model, self.cut
         layers: list[_Layer] = []
@@ -324,15 +361,13 @@ class _Batch:
         for k, width in enumerate(member.hidden_widths):
             mine = slice(at, at + width)
             state, at = states[:, mine], at + width
-            on, unstable = state == ON, state < ON
             margin, size = model.margins[i][k], model.sizes[i][k]
             if k == 0:
                 wr = member.weights[0] * self.radius[:, None, :]
                 hc = self.centre @ member.weights[0].T + member.biases[0]
                 up, down = support(wr, cut)[0], support(-wr, cut)[0]
                 layer = settle(
-                    hc - down, hc + up, margin, size, on, unstable,
-                    2.0 * np.abs(wr), wr,
+                    hc - down, hc + up, margin, size, state, 2.0 * np.abs(wr), wr
                 )  # fmt: skip
                 total, free = np.abs(wr).sum(axis=2), layer.unstable
                 first = FirstLayer(
@@ -350,9 +385,8 @@ class _Batch:
                 skip = self.crowded[:, None] & below[mine]
                 low, high = np.where(skip, -size, low), np.where(skip, size, high)
                 smear = np.where(skip[..., None], 0.0, smear)
-                layer = settle(
-                    low, high, margin, size, on, unstable, smear, jacobian
-                )  # fmt: skip
+                layer = settle(low, high, margin, size, state, smear, jacobian)
+            layer.multiplier = np.where(layer.held, multipliers[:, mine], 0.0)
             chosen = np.where(state <= SLOPE_MAX, state / SLOPE_MAX, layer.under)
             layer.alpha = np.where(layer.unstable, chosen, layer.slope)
             layers.append(layer)
@@ -382,22 +416,30 @@ class _Batch:
                 layer = layers[s]
                 layer.coefficient = row
                 plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-                row = plus * layer.slope + minus * layer.alpha
+                row = plus * layer.slope + minus * layer.alpha + hold(layer)
                 more = more + (plus * layer.shift).sum(axis=1) + row @ member.biases[s]
                 row = row @ member.weights[s]
             layer = layers[0]
             layer.coefficient = row
             plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-            slope = plus * layer.slope + minus * layer.alpha
+            slope = plus * layer.slope + minus * layer.alpha + hold(layer)
             form = form + np.einsum("bi,bip->bp", slope, first.slopes)
             c = c + more + (plus * layer.shift + slope * first.centre).sum(axis=1)
-            fixed = np.where(layer.on, row, 0.0)
+            fixed = np.where(layer.on, row, 0.0) + hold(layer)
             base = base + np.einsum("bi,bip->bp", fixed, first.slopes)
             base_c = base_c + more + (fixed * first.centre).sum(axis=1)
         return form, c, base, base_c
 
-    def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
-        """Best response: at z, slopes move towards [h > 0] where they are in use."""
+    def improve_slopes(
+        self, z: Array, step: float, going: Flags, excess: Array | None
+    ) -> None:
+        """Best response: at z, slopes move towards [h > 0] where they are in use.
+
+        With `excess`, the distance to the aim, multipliers of held neurons then take a
+        Polyak step: the bound falls along the values of those neurons at z.
+        """
+        violations: list[tuple[_Layer, Array]] = []
+        pull = np.zeros(len(z))
         parts = zip(self.model.members, self.layers, self.firsts, strict=True)
         for member, layers, first in parts:
             if first is None:
@@ -407,11 +449,22 @@ class _Batch:
             for s, layer in enumerate(layers):
                 if s > 0:
                     h = y @ member.weights[s].T + member.biases[s]
+                wrong = np.where(layer.on, h < 0.0, h > 0.0)
+                counts = layer.held & (wrong | (layer.multiplier > 0.0))
+                pull = pull + np.where(counts, h * h, 0.0).sum(axis=1)
+                violations.append((layer, np.where(layer.on, -h, h)))
                 below = layer.coefficient < 0.0
                 y = np.where(below, layer.alpha * h, layer.slope * h + layer.shift)
                 move = step * (np.where(h > 0.0, 1.0, 0.0) - layer.alpha)
                 moving = below & layer.unstable & going[:, None]
                 layer.alpha = np.where(moving, layer.alpha + move, layer.alpha)
+        if excess is None:
+            return
+        pulled = going & (pull > 0.0)
+        size = np.where(pulled, excess / np.where(pulled, pull, 1.0), 0.0)
+        for layer, violation in violations:
+            moved = np.maximum(layer.multiplier + size[:, None] * violation, 0.0)
+            layer.multiplier = np.where(layer.held, moved, 0.0)
 
     def anchored(
         self, form: Array, c: Array, base: Array, base_c: Array, lam: Array,
@@ -444,9 +497,13 @@ class _Batch:
         )  # fmt: skip
         return g[:, 0] - shift, constant[:, 0] - gain, value_2d[:, 0]
 
-    def scores(self, form: Array) -> Array:
-        """Smear: relaxation errors attributed to the inputs they depend on."""
+    def scores(self, form: Array) -> tuple[Array, Array]:
+        """Smear: relaxation errors attributed to the inputs they depend on.
+
+        Also the error of each neuron, (num_nodes, num_neurons).
+        """
         total = SMEAR_FLOOR * np.abs(form)
+        errors: list[Array] = [np.zeros((len(form), 0))]
         for layers in self.layers:
             for layer in layers:
                 a = layer.coefficient
@@ -455,10 +512,12 @@ class _Batch:
                 below = -a * np.maximum(
                     (1.0 - layer.alpha) * layer.high, -layer.alpha * layer.low
                 )
-                gap = np.where(a > 0.0, above, below) / width
-                gap = np.where(layer.unstable, gap, 0.0)
-                total = total + np.einsum("bi,bip->bp", gap, layer.smear)
-        return total
+                error = np.where(a > 0.0, above, below)
+                error = np.where(layer.unstable, error, 0.0)
+                total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
+                known = (layer.low > -layer.size) | (layer.high < layer.size)
+                errors.append(np.where(known, error, 0.0))
+        return total, np.concatenate(errors, axis=1)
 
     def states(self) -> States:
         """One byte per neuron for the children."""
@@ -466,7 +525,11 @@ class _Batch:
             np.where(
                 layer.unstable,
                 np.floor(np.where(layer.unstable, layer.alpha, 0.0) * SLOPE_MAX + 0.5),
-                np.where(layer.on, ON, OFF),
+                np.where(
+                    layer.held,
+                    np.where(layer.on, HELD_ON, HELD_OFF),
+                    np.where(layer.on, ON, OFF),
+                ),
             ).astype(np.uint8)
             for layers in self.layers
             for layer in layers
@@ -474,6 +537,15 @@ class _Batch:
         if not parts:
             return np.zeros((len(self.centre), 0), dtype=np.uint8)
         return np.concatenate(parts, axis=1)
+
+
+def hold(layer: _Layer) -> Array:
+    """What held neurons add to their coefficients.
+
+    Where ``h >= 0`` (``h <= 0``) on a node, any multiple of h (of -h) may be added.
+    """
+    signed = np.where(layer.on, layer.multiplier, -layer.multiplier)
+    return np.where(layer.held, signed, 0.0)
 
 
 def bound_nodes(
@@ -501,6 +573,7 @@ def bound_nodes(
     least = np.full(len(best), np.inf)
     best_form, best_c = np.zeros_like(centre), np.zeros(len(best))
     going = ~closed
+    holding = ((nodes.states == HELD_ON) | (nodes.states == HELD_OFF)).any(axis=1)
     step = 0
     while True:
         form, c, base, base_c = batch.majorant()
@@ -511,10 +584,12 @@ def bound_nodes(
         best_form = np.where(better[:, None], form, best_form)
         z = argument(form, cut, lam)
         going = going & ~(least + model.margin <= cutoff)
-        going = going & (step < step_limit(least, cutoff, settings.max_steps))
+        limit = step_limit(least, cutoff, settings.max_steps)
+        going = going & (step < np.where(holding, HELD_STEPS * limit, limit))
         if not going.any():
             break
-        batch.improve_slopes(z, 0.5 / (step + 1), going)
+        excess = PULL * (value - cutoff + AIM * abs(cutoff)) if cutting else None
+        batch.improve_slopes(z, 0.5 / (step + 1), going, excess)
         step += 1
     if settings.output_lines:
         form, c, value = batch.anchored(form, c, base, base_c, lam, value)
@@ -522,7 +597,10 @@ def bound_nodes(
         least, best_c = np.where(better, value, least), np.where(better, c, best_c)
         best_form = np.where(better[:, None], form, best_form)
     best = np.minimum(least + model.margin, best)
+    empty_layers = [layer.empty for layers in batch.layers for layer in layers]
     closed = closed | (best <= cutoff)
+    for empty in empty_layers:
+        closed = closed | empty
 
     safe = np.where(radius > 0.0, radius, 1.0)
     slopes = np.where(radius > 0.0, best_form / safe, 0.0)
@@ -539,11 +617,21 @@ def bound_nodes(
     widths = np.where(before > 0.0, before, 1.0)
     shares = np.where(before > 0.0, (nodes.upper - nodes.lower) / widths, 1.0)
     share = shares.prod(axis=1)
-    scores = batch.scores(best_form)
+    scores, errors = batch.scores(best_form)
     nodes.bound = np.where(best < inherited, best, inherited)
     nodes.cut, nodes.constant, nodes.states = slopes, constant, batch.states()
+    neuron = np.full(len(best), -1)
+    if settings.branch_neurons:
+        nodes.multipliers = np.concatenate(
+            [np.zeros((len(best), 0))]
+            + [layer.multiplier for layers in batch.layers for layer in layers],
+            axis=1,
+        )
+        neuron = branch_neuron(nodes, scores, errors)
     again = ~closed & (share < settings.again) & (nodes.flag == 0.0)
     fate, split, middle = branch(nodes, scores, closed, again)
+    neuron = np.where(closed | again, -1, neuron)
+    fate = np.where(neuron >= 0, Fate.SPLIT, fate)
     nodes.flag = np.where(closed, nodes.flag, np.where(fate == Fate.AGAIN, 1.0, 0.0))
     points = centre + radius * z
     values = sum(m(points)[:, 0] for m in model.members)
@@ -551,7 +639,7 @@ def bound_nodes(
     highs = [layer.high for layers in batch.layers for layer in layers]
     nothing = np.zeros((len(best), 0))
     return Outcome(
-        fate, split, middle, points, np.asarray(values),
+        fate, split, middle, neuron, points, np.asarray(values),
         np.concatenate([nothing, *lows], axis=1),
         np.concatenate([nothing, *highs], axis=1), scores,
     )  # fmt: skip
@@ -572,3 +660,15 @@ def branch(
     split = np.where(fate == Fate.SPLIT, split, -1)
     middle = np.where(split >= 0, middles[np.arange(len(split)), split], 0.0)
     return fate, split, middle
+
+
+def branch_neuron(nodes: Nodes, scores: Array, errors: Array) -> npt.NDArray[np.int64]:
+    """The neuron of the largest error where that beats the inputs, else -1."""
+    if errors.shape[1] == 0:
+        return np.full(len(scores), -1)
+    middles = 0.5 * (nodes.lower + nodes.upper)
+    possible = (nodes.lower < middles) & (middles < nodes.upper)
+    most = np.where(possible, scores, -1.0).max(axis=1)
+    top = np.argmax(errors, axis=1)
+    error = errors[np.arange(len(top)), top]
+    return np.where((error > 0.0) & (error > NEURON_SHARE * most), top, -1)

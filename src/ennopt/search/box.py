@@ -19,6 +19,9 @@ from ennopt.search.units import FIRST_NODES, Unit, explore_with
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
 
+FEW_INPUTS = 14
+"""Up to this many inputs, branching on inputs alone is faster."""
+
 
 @dataclass(frozen=True, slots=True)
 class BoxSearch:
@@ -36,6 +39,9 @@ class BoxSearch:
         How many of the best points are polished by linear programs.
     row_slopes, vertex_lines
         The two rules for deep networks; worth their price beyond one hidden layer.
+    branch_neurons
+        Branch on neurons as well as on inputs, their signs enforced by multipliers;
+        ``None`` does so beyond 14 inputs.
     slope_steps
         Most steps that improve the slopes of a node close to the cutoff.
     dive
@@ -55,6 +61,7 @@ class BoxSearch:
     polished: int = 3
     row_slopes: bool = True
     vertex_lines: bool = True
+    branch_neurons: bool | None = None
     slope_steps: int = 30
     dive: int = 256
     instruction_set: str = ""
@@ -75,10 +82,13 @@ class BoxSearch:
                 self._search(run, tree)
         return self._finish(run, tree)
 
-    @property
-    def settings(self) -> NodeSettings:
+    def settings(self, problem: Problem) -> NodeSettings:
         """What the bound of a node spends its time on."""
+        neurons = self.branch_neurons
+        if neurons is None:
+            neurons = problem.domain.num_inputs > FEW_INPUTS
         return NodeSettings(
+            branch_neurons=neurons,
             max_steps=self.slope_steps,
             row_slopes=self.row_slopes,
             vertex_lines=self.vertex_lines,
@@ -87,7 +97,7 @@ class BoxSearch:
 
     def tree(self, problem: Problem, gap: float) -> Tree:
         """An empty tree with this method's settings."""
-        return open_tree(problem, self.settings, gap, self.instruction_set)
+        return open_tree(problem, self.settings(problem), gap, self.instruction_set)
 
     def _first_values(self, run: Run, rng: np.random.Generator) -> None:
         ensemble, domain = run.problem.ensemble, run.problem.domain
@@ -122,7 +132,7 @@ class BoxSearch:
 
         def unit(nodes: Array, limit: float, seconds: float) -> Unit:
             return Unit(
-                run.problem, self.settings, run.limits.gap, self.dive,
+                run.problem, self.settings(run.problem), run.limits.gap, self.dive,
                 self.instruction_set, nodes, np.asarray(run.x), limit, seconds,
                 run.limits.memory / run.tools.threads,
             )  # fmt: skip

@@ -11,7 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import Fate, NodeModel, Nodes, NodeSettings, bound_nodes
+from ennopt.bounds.node import (
+    HELD_OFF,
+    HELD_ON,
+    Fate,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+    bound_nodes,
+)
 from ennopt.network import Array
 from ennopt.problem import ZERO_SHARE, Problem
 
@@ -157,7 +165,7 @@ class PlainTree:
 
     def plant(self) -> None:
         """Add the whole domain as an open node."""
-        self.add(Nodes.root(self._model, self._problem.domain).packed())
+        self.add(self._root())
 
     def offer(self, x: Array) -> bool:
         """Take a feasible point as incumbent if it is better."""
@@ -177,8 +185,11 @@ class PlainTree:
         """Remove the open nodes of the largest bounds, at most so many."""
         count = min(most, len(self._heap))
         rows = [heapq.heappop(self._heap)[2] for _ in range(count)]
-        width = len(Nodes.root(self._model, self._problem.domain).packed()[0])
-        return np.array(rows).reshape(count, width)
+        return np.array(rows).reshape(count, self._root().shape[1])
+
+    def _root(self) -> Array:
+        root = Nodes.root(self._model, self._problem.domain, self._settings)
+        return root.packed()
 
     def explore(
         self, nodes: float, seconds: float, bytes: float, dive: int, threads: int
@@ -207,7 +218,11 @@ class PlainTree:
         self._stuck = max([self._stuck, *stuck.tolist()])
         kept = batch.packed()
         self.add(kept[out.fate == Fate.AGAIN])
-        split = np.flatnonzero(out.fate == Fate.SPLIT)
+        for i in np.flatnonzero((out.fate == Fate.SPLIT) & (out.neuron >= 0)):
+            for state in (HELD_ON, HELD_OFF):
+                batch.states[i, out.neuron[i]] = state
+                self.add(batch.packed()[i : i + 1])
+        split = np.flatnonzero((out.fate == Fate.SPLIT) & (out.neuron < 0))
         left, right = kept[split], kept[split].copy()
         d, inputs = model.num_inputs, out.split[split]
         left[np.arange(len(split)), 3 + 2 * d + inputs] = out.middle[split]
