@@ -225,12 +225,12 @@ NB_MODULE(_kernel, m) {
            })
       .def("explore",
            [](Tree& tree, double nodes, double seconds, double bytes, int dive,
-              int threads) {
+              int threads, bool eager) {
              nb::gil_scoped_release release;
-             return tree.explore(Budget{nodes, seconds, bytes, dive, threads});
+             return tree.explore(Budget{nodes, seconds, bytes, dive, threads, eager});
            },
            nb::arg("nodes"), nb::arg("seconds"), nb::arg("bytes"), nb::arg("dive"),
-           nb::arg("threads"))
+           nb::arg("threads"), nb::arg("eager") = false)
       .def_prop_ro("bound", &Tree::bound)
       .def_prop_ro("value", &Tree::value)
       .def_prop_ro("cutoff", &Tree::cutoff)

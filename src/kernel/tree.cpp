@@ -132,6 +132,12 @@ bool Tree::pop(double* node) {
   return true;
 }
 
+void Tree::give_back(std::vector<double>& stack) {
+  const std::size_t stride = layout_.stride();
+  for (std::size_t at = 0; at < stack.size(); at += stride) push(stack.data() + at);
+  stack.clear();
+}
+
 void Tree::add(const double* node) {
   std::lock_guard lock(mutex_);
   push(node);
@@ -139,6 +145,7 @@ void Tree::add(const double* node) {
 
 bool Tree::take(double* node) {
   std::lock_guard lock(mutex_);
+  give_back(rest_);
   return pop(node);
 }
 
@@ -169,6 +176,8 @@ bool Tree::offer(const double* x) {
 double Tree::bound() const {
   double bound = std::max(stuck_, cutoff_.load());
   if (!heap_.empty()) bound = std::max(bound, heap_.front().first);
+  for (std::size_t at = 0; at < rest_.size(); at += layout_.stride())
+    bound = std::max(bound, rest_[at]);
   return bound;
 }
 
@@ -187,12 +196,11 @@ void Tree::work(Crew& crew) {
   bool idle = false;
   double stuck = -kInfinity, operations = 0.0;
 
-  auto give_back = [&] {
-    std::lock_guard lock(mutex_);
-    for (std::size_t at = 0; at < stack.size(); at += stride) push(stack.data() + at);
-    stack.clear();
-    dived = 0;
-  };
+  const bool alone = crew.budget.threads == 1;
+  if (alone) {
+    stack.swap(rest_);
+    dived = rest_dived_;
+  }
   while (!crew.stop.load(std::memory_order_relaxed)) {
     int count = 0;
     const double cutoff = cutoff_.load();
@@ -233,7 +241,7 @@ void Tree::work(Crew& crew) {
           x[p] = std::clamp(out.point[p], lower_[p], upper_[p]);
         const double value = ascend(*model_, lower_.data(), upper_.data(), x.data());
         std::lock_guard lock(mutex_);
-        offer_locked(x.data(), value);
+        if (offer_locked(x.data(), value) && crew.budget.eager) crew.stop = true;
       }
       double* node = nodes[i];
       if (out.fate == Fate::stuck) stuck = std::max(stuck, *layout_.bound(node));
@@ -262,13 +270,19 @@ void Tree::work(Crew& crew) {
     const bool hungry = crew.idle.load(std::memory_order_relaxed) > 0;
     const bool full = double(waiting_nodes_.load()) * stride * 8 > crew.budget.bytes;
     if ((dived >= crew.budget.dive && !full) || hungry) {
-      give_back();
       std::lock_guard lock(mutex_);
+      give_back(stack);
       waiting_nodes_ = heap_.size();
+      dived = 0;
     }
   }
-  give_back();
   std::lock_guard lock(mutex_);
+  if (alone) {
+    rest_.swap(stack);
+    rest_dived_ = dived;
+  } else {
+    give_back(stack);
+  }
   stuck_ = std::max(stuck_, stuck);
   operations_ += operations;
 }
@@ -280,6 +294,7 @@ std::int64_t Tree::explore(const Budget& budget) {
   if (crew.timed)
     crew.deadline = std::chrono::steady_clock::now() +
                     std::chrono::nanoseconds(std::int64_t(budget.seconds * 1e9));
+  if (budget.threads > 1) give_back(rest_);
   std::vector<std::thread> others;
   for (int t = 1; t < budget.threads; ++t) others.emplace_back([&] { work(crew); });
   work(crew);

@@ -45,13 +45,15 @@ class Store {
 };
 
 // When `explore` returns: nodes bounded, seconds, bytes of open nodes beyond which it
-// dives instead of going best-first, nodes of one dive, threads.
+// dives instead of going best-first, nodes of one dive, threads; `eager` returns at a
+// better point, so that what the caller makes of it comes at the same node every time.
 struct Budget {
   double nodes = std::numeric_limits<double>::infinity();
   double seconds = std::numeric_limits<double>::infinity();
   double bytes = 2e9;
   int dive = 256;
   int threads = 1;
+  bool eager = false;
 };
 
 class Tree {
@@ -68,7 +70,7 @@ class Tree {
   double bound() const;              // no point of the box is better: proved
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
-  std::size_t open() const { return heap_.size(); }
+  std::size_t open() const { return heap_.size() + rest_.size() / layout_.stride(); }
   std::size_t bytes() const { return store_.bytes(); }
   double stuck() const { return stuck_; }
   double operations() const { return operations_; }  // of matrix products so far
@@ -80,6 +82,7 @@ class Tree {
   void work(Crew& crew);
   void push(const double* node);
   bool pop(double* node);
+  void give_back(std::vector<double>& stack);
   bool offer_locked(const double* x, double value);
 
   std::shared_ptr<const Model> model_;
@@ -90,6 +93,10 @@ class Tree {
   std::vector<double> lower_, upper_, point_;
   Store store_;
   std::vector<std::pair<double, std::uint32_t>> heap_;
+  // The stack of a single thread whose time was over, and how far it had dived: the next
+  // call goes on there, so that the clock does not change the order of the search.
+  std::vector<double> rest_;
+  std::int64_t rest_dived_ = 0;
   std::atomic<double> value_, cutoff_;
   std::atomic<std::size_t> waiting_nodes_{0};
   double stuck_ = -std::numeric_limits<double>::infinity();  // leaves too thin to split

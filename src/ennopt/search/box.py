@@ -114,6 +114,7 @@ class BoxSearch:
     def _search(self, run: Run, tree: Tree) -> None:
         """The outer loop: let the tree work, look at the clock, tell the record."""
         executor = run.tools.executor
+        threads = run.tools.threads if executor is None else 1
         first = math.inf if executor is None else FIRST_NODES
         while tree.open and run.ended() is None and run.nodes < first:
             done = tree.explore(
@@ -121,7 +122,8 @@ class BoxSearch:
                 seconds=min(SLICE_SECONDS, run.remaining()),
                 bytes=run.limits.memory,
                 dive=self.dive,
-                threads=run.tools.threads if executor is None else 1,
+                threads=threads,
+                eager=threads == 1,  # polish at the same node every time
             )
             run.count(done)
             self._improve(run, tree)

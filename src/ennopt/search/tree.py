@@ -68,9 +68,18 @@ class Tree(Protocol):
         """Remove the open nodes of the largest bounds, at most so many."""
 
     def explore(
-        self, nodes: float, seconds: float, bytes: float, dive: int, threads: int
+        self,
+        nodes: float,
+        seconds: float,
+        bytes: float,
+        dive: int,
+        threads: int,
+        eager: bool = False,
     ) -> int:
-        """Bound and branch until a limit; returns the number of nodes bounded."""
+        """Bound and branch until a limit; returns the number of nodes bounded.
+
+        If `eager`, a better point ends it, too.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +201,13 @@ class PlainTree:
         return root.packed()
 
     def explore(
-        self, nodes: float, seconds: float, bytes: float, dive: int, threads: int
+        self,
+        nodes: float,
+        seconds: float,
+        bytes: float,
+        dive: int,
+        threads: int,
+        eager: bool = False,
     ) -> int:
         """Bound and branch until a limit; returns the number of nodes bounded.
 
@@ -203,7 +218,10 @@ class PlainTree:
             if -self._heap[0][0] <= self.cutoff:
                 self._heap.clear()
                 break
+            before = self._value
             done += self._explore_batch(int(min(PLAIN_BATCH, nodes - done)))
+            if eager and self._value > before:
+                break
         return done
 
     def _explore_batch(self, most: int) -> int:
