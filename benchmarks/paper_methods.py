@@ -123,9 +123,9 @@ def apart(path: Path, name: str, limit: float) -> dict[str, object]:
         str(limit),
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(f"{path.name} {name} failed:\n{done.stderr}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -256,6 +256,8 @@ class LagrangianSearch:
         Share of a node's distance to the best value that its member problems may
         leave in all: far from closing, an exact answer is worth little. 0, as in the
         paper, solves them all to the end.
+    member_nodes
+        Node limit of a member problem; at the limit its bound counts.
     output_unit
         What the paper's scaled output of 1 is worth; ``None`` takes the spread of the
         predictions at random points.
@@ -283,6 +285,7 @@ class LagrangianSearch:
     whole: SubproblemSolver = field(default_factory=ByMilp)
     gap_share: float = 0.25
     accuracy: float = 0.0
+    member_nodes: float = math.inf
     output_unit: float | None = None
     patience: int = 5
 
@@ -463,7 +466,8 @@ class _Search:
         slack = self.config.gap_share * run.tolerance()
         if math.isfinite(bound - run.value):
             slack = max(slack, self.config.accuracy * (bound - run.value))
-        pieces = solve_all(run, solver, works, slack / len(works))
+        most = self.config.member_nodes if math.isfinite(bound) else math.inf
+        pieces = solve_all(run, solver, works, slack / len(works), most)
         if pieces is None:
             return None
         self.counts.subproblems += len(pieces)

@@ -255,7 +255,11 @@ class ByEngine:
 
 
 def solve_all(
-    run: Run, solver: SubproblemSolver, works: Sequence[Work], slack: float
+    run: Run,
+    solver: SubproblemSolver,
+    works: Sequence[Work],
+    slack: float,
+    nodes: float = math.inf,
 ) -> list[Piece] | None:
     """Solve subproblems one after another, or side by side through the executor.
 
@@ -272,6 +276,8 @@ def solve_all(
         What to solve.
     slack
         Distance of bound and value that each may leave.
+    nodes
+        Node limit of each, beside the run's.
 
     Returns
     -------
@@ -282,7 +288,7 @@ def solve_all(
         return None
     effort = Effort(
         seconds=run.remaining(),
-        nodes=run.limits.nodes - run.nodes,
+        nodes=min(nodes, run.limits.nodes - run.nodes),
         slack=slack,
         threads=run.tools.threads,
         seed=run.tools.seed,

@@ -146,8 +146,9 @@ class TwoPhase:
             phase_one=None,
             phase_two=LagrangianSearch(
                 multipliers=Polyak(steps=0), fix_binaries=False, from_gradients=True,
-                inherit=True, rounds=3, root_rounds=10, heuristic=0.0, revert=0.1,
+                inherit=True, rounds=3, root_rounds=10, heuristic=0.0, revert=0.25,
                 members=engine, whole=engine, gap_share=0.5, accuracy=0.3,
+                member_nodes=10_000,
             ),
             ascent=MultiStart(),
         )  # fmt: skip

@@ -71,6 +71,9 @@ class Targeted:
         not show its nodes gets a survey of linear programs of ours.
     survey_seconds
         Time limit of the survey.
+    survey_share
+        Most of the time left until the deadline that the survey may take, so that a
+        short run has time for the MILPs, too.
     seed
         Of the solver.
 
@@ -89,6 +92,7 @@ class Targeted:
     first: tuple[Tightening, ...] = (LpTightening(),)
     backend: str | None = None
     survey_seconds: float = math.inf
+    survey_share: float = 0.25
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -135,7 +139,8 @@ class Targeted:
                 known = step.tighten(ensemble, domain, known, executor, deadline)
         stop = told(known)
         with phase("survey"):
-            left = 0.0 if stop else min(self.survey_seconds, _left(deadline))
+            left = min(self.survey_seconds, self.survey_share * _left(deadline))
+            left = 0.0 if stop else left
             # In the neurons' own units: the threshold is a pre-activation.
             seen = survey(
                 big_m(ensemble, domain, known),
