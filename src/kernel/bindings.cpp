@@ -64,12 +64,14 @@ std::vector<double> copied(const Vector& v) { return {v.data(), v.data() + v.sha
 using Part = std::tuple<Matrix, Vector, Vector, Vector>;
 
 std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& members,
-                                  const Vector& reach, double margin, double unit) {
+                                  const Vector& reach, double margin, double unit,
+                                  double spread) {
   auto model = std::make_shared<Model>();
   model->inputs = int(reach.shape(0));
   model->reach = copied(reach);
   model->margin = margin;
   model->unit = unit;
+  model->spread = spread;
   for (const auto& parts : members) {
     Member member;
     int cols = model->inputs;
@@ -170,7 +172,7 @@ NB_MODULE(_kernel, m) {
   });
   nb::class_<Model>(m, "Model")
       .def_static("make", &make_model, nb::arg("members"), nb::arg("reach"),
-                  nb::arg("margin"), nb::arg("unit"))
+                  nb::arg("margin"), nb::arg("unit"), nb::arg("spread"))
       .def_ro("margin", &Model::margin)
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)

@@ -29,10 +29,19 @@ std::size_t scratch_bytes(const Model& model) {
   return arena.used + 64;
 }
 
-// How many slope steps a node deserves: more when it is close to the cutoff.
-Vec step_limit(Vec bound, double cutoff, int most) {
+// A slope in [0, 1] as a byte, halves to the nearer end: rounded the other way, a slope
+// that half steps move to an end would never get there.
+Vec slope_byte(Vec alpha) {
+  const Vec scaled = alpha * double(kSlopeMax);
+  const Vec down = scaled + 0.5, up = scaled + 0.5 - 1e-9;
+  return pick(alpha < 0.5, up, down);
+}
+
+// How many slope steps a node deserves: more when it is close to the cutoff, measured
+// by `size`, the larger of |cutoff| and the objective's spread: an objective shifted to
+// zero is no harder.
+Vec step_limit(Vec bound, double cutoff, double size, int most) {
   const Vec distance = bound - cutoff;
-  const double size = std::fabs(cutoff);
   const double near = most < 6 ? most : 6, far = most < 1 ? most : 1;
   return pick(distance <= 1e-3 * size, splat(most),
               pick(distance <= 0.1 * size, splat(near), splat(far)));
@@ -125,6 +134,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   }
 
   // 3. Majorant and slope steps.
+  const double measure = std::fmax(std::fabs(cutoff), model.spread);
   Objective objective{bounder, model, w, d};
   Vec best_constant = Vec{}, least = splat(std::numeric_limits<double>::infinity());
   Vec c, base, multiplier, value;
@@ -138,13 +148,13 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
     argument(w.form, d, cut, multiplier, w.point);
     go &= ~(least + model.margin <= cutoff);
-    const Vec limit = step_limit(least, cutoff, settings.max_steps);
+    const Vec limit = step_limit(least, cutoff, measure, settings.max_steps);
     go &= (splat(step) < limit) |
           (holding & (splat(step) < kHeldSteps * limit));
     if (!any(go)) break;
     objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
     if (cutting && any(holding))
-      objective.pull(kPull * (value - cutoff + kAim * std::fabs(cutoff)), go);
+      objective.pull(kPull * (value - cutoff + kAim * measure), go);
   }
   if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
     value = objective.anchor(bounder, base, multiplier, c, value);
@@ -178,7 +188,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   // 5. Where to branch.
   objective.scores();
   for (int n = 0; n < model.neurons; ++n)
-    w.alpha[n] = pick(w.unstable[n], w.alpha[n] * double(kSlopeMax) + 0.5,
+    w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
                       pick(w.on[n], pick(w.held[n], splat(kHeldOn), splat(kOn)),
                            pick(w.held[n], splat(kHeldOff), splat(kOff))));
   for (int lane = 0; lane < count; ++lane) {

@@ -289,3 +289,31 @@ def test_offsets_far_from_zero_keep_the_bound_valid(rng):
     result = BoxSearch().solve(Problem(far, moved), Tools(Limits(seconds=20)))
     points = moved.sample(20_000, rng)
     assert result.bound >= far(points).max()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_constant_in_the_prediction_does_not_change_the_work(seed):
+    rng = np.random.default_rng(seed)
+    ensemble = random_ensemble(rng, 3, 3, (20, 20) if seed % 2 else (10, 10, 10))
+    domain = Domain([-1.0] * 3, [1.0] * 3)
+    tools = Tools(Limits(gap=1e-6))
+    first = BoxSearch().solve(Problem(ensemble, domain), tools)
+    moved = ensemble.fold_output(1.0, -first.value)  # now the maximum is zero
+    limits = Limits(gap=1e-4, nodes=3 * first.nodes)
+    answer = BoxSearch().solve(Problem(moved, domain), Tools(limits))
+    assert answer.status is Status.OPTIMAL
+
+
+@COMPILED
+@pytest.mark.parametrize("seed", range(60))
+def test_searches_over_unit_weights_end(seed):
+    rng = np.random.default_rng(seed)
+    sizes = [1, *rng.integers(2, 6, size=int(rng.integers(1, 4))).tolist(), 1]
+    pairs = list(itertools.pairwise(sizes))
+    net = Network(
+        tuple(rng.integers(-1, 2, size=(b, a)).astype(float) for a, b in pairs),
+        tuple(rng.integers(-1, 2, size=b).astype(float) for _, b in pairs),
+    )
+    problem = Problem(Ensemble((net,)), Domain([-2.0], [3.0]))
+    answer = BoxSearch().solve(problem, Tools(Limits(nodes=50_000)))
+    assert answer.status is Status.OPTIMAL

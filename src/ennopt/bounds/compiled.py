@@ -16,6 +16,8 @@ from ennopt.network import Array, Ensemble, Network
 
 logger = logging.getLogger(__name__)
 
+SPREAD_POINTS = 256
+
 
 @cache
 def kernel() -> ModuleType | None:
@@ -77,13 +79,23 @@ def compile_model(ensemble: Ensemble, domain: Domain) -> Any:
         for member in members
     ]
     return module.Model.make(
-        parts, reach, objective_margin(members, reach), sum_unit(domain.num_inputs)
+        parts,
+        reach,
+        objective_margin(members, reach),
+        sum_unit(domain.num_inputs),
+        spread_of(ensemble, domain),
     )
 
 
 def reach_of(domain: Domain) -> Array:
     """Largest absolute value of each input."""
     return np.asarray(np.maximum(np.abs(domain.lower), np.abs(domain.upper)))
+
+
+def spread_of(ensemble: Ensemble, domain: Domain) -> float:
+    """Range of the prediction over random points: a size that no shift changes."""
+    points = domain.sample(SPREAD_POINTS, np.random.default_rng(0))
+    return float(np.ptp(ensemble(points)[:, 0]))
 
 
 def objective_margin(members: list[Network], reach: Array) -> float:

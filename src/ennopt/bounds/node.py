@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.bounds.compiled import folded_members, objective_margin, reach_of, sum_unit
+from ennopt.bounds.compiled import (
+    folded_members,
+    objective_margin,
+    reach_of,
+    spread_of,
+    sum_unit,
+)
 from ennopt.bounds.concretise import Cut, argument, clip, support
 from ennopt.bounds.lines import FirstLayer, anchor
 from ennopt.bounds.rounding import magnitudes, margins
@@ -76,6 +82,7 @@ class NodeModel:
         self.reach = reach_of(domain)
         self.margin = objective_margin(self.members, self.reach)
         self.unit = sum_unit(domain.num_inputs)
+        self.spread = spread_of(ensemble, domain)
         self.margins = [margins(member, self.reach) for member in self.members]
         self.sizes = [magnitudes(member, self.reach) for member in self.members]
         self.num_inputs = domain.num_inputs
@@ -317,9 +324,22 @@ def lift(
     return g - shift, c - gain, value
 
 
-def step_limit(bound: Array, cutoff: float, most: int) -> Array:
-    """How many slope steps a node deserves: more when it is close to the cutoff."""
-    distance, size = bound - cutoff, abs(cutoff)
+def slope_byte(alpha: Array) -> Array:
+    """A slope in [0, 1] as a byte, halves to the nearer end.
+
+    Rounded the other way, a slope that half steps move to an end would never get there.
+    """
+    scaled = alpha * SLOPE_MAX
+    return np.floor(np.where(alpha < 0.5, scaled + 0.5 - 1e-9, scaled + 0.5))
+
+
+def step_limit(bound: Array, cutoff: float, size: float, most: int) -> Array:
+    """How many slope steps a node deserves: more when it is close to the cutoff.
+
+    Measured by `size`, the larger of ``|cutoff|`` and the objective's spread: an
+    objective shifted to zero is no harder.
+    """
+    distance = bound - cutoff
     near = np.where(distance <= 0.1 * size, min(most, 6), min(most, 1))
     return np.where(distance <= 1e-3 * size, most, near)
 
@@ -524,7 +544,7 @@ class _Batch:
         parts = [
             np.where(
                 layer.unstable,
-                np.floor(np.where(layer.unstable, layer.alpha, 0.0) * SLOPE_MAX + 0.5),
+                slope_byte(np.where(layer.unstable, layer.alpha, 0.0)),
                 np.where(
                     layer.held,
                     np.where(layer.on, HELD_ON, HELD_OFF),
@@ -553,6 +573,7 @@ def bound_nodes(
 ) -> Outcome:
     """Bound a batch of nodes; their contents become what the children inherit."""
     cutting = bool(np.isfinite(cutoff))
+    size = max(abs(cutoff), model.spread)
     inherited, level = nodes.bound.copy(), cutoff if cutting else 0.0
     closed = np.zeros(len(inherited), dtype=bool)
     best = inherited
@@ -584,11 +605,11 @@ def bound_nodes(
         best_form = np.where(better[:, None], form, best_form)
         z = argument(form, cut, lam)
         going = going & ~(least + model.margin <= cutoff)
-        limit = step_limit(least, cutoff, settings.max_steps)
+        limit = step_limit(least, cutoff, size, settings.max_steps)
         going = going & (step < np.where(holding, HELD_STEPS * limit, limit))
         if not going.any():
             break
-        excess = PULL * (value - cutoff + AIM * abs(cutoff)) if cutting else None
+        excess = PULL * (value - cutoff + AIM * size) if cutting else None
         batch.improve_slopes(z, 0.5 / (step + 1), going, excess)
         step += 1
     if settings.output_lines:
