@@ -135,7 +135,10 @@ def apart(path: Path, name: str, limit: float) -> dict[str, object]:
 def cell(line: dict, limit: float) -> str:
     if line["proved"]:
         return f"{line['seconds']['total']:.1f} s"
-    return f"{100 * line['gap']:.1f}%" if math.isfinite(line["gap"]) else "no bound"
+    gap = 100 * line["gap"]
+    if not math.isfinite(gap):
+        return "no bound"
+    return f"{gap:.1f}%" if gap >= 1 else f"{gap:.2g}%"
 
 
 def shown(name: str) -> str:
