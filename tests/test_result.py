@@ -101,6 +101,13 @@ def test_a_bound_below_a_value_is_a_defect_not_a_result():
             run.prove(2.9)
 
 
+def test_only_value_and_bound_make_an_optimum():
+    with Tools().start(LINE, "test") as run:
+        run.offer(np.array([1.0]))
+        run.prove(3.5)
+    assert run.finish(Status.OPTIMAL).status is Status.PRECISION_LIMIT
+
+
 def test_ctrl_c_ends_the_block_and_keeps_the_answer():
     with Tools().start(LINE, "test") as run:
         run.offer(np.array([0.5]))

@@ -15,11 +15,16 @@ from ennopt.problem import Sense, relative_gap
 
 
 class Status(enum.Enum):
-    """How a run ended."""
+    """How a run ended.
+
+    `PRECISION_LIMIT`: nothing is left to search, but rounding errors or a solver's
+    tolerances leave a gap above the one asked for; `bound` says what was proved.
+    """
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit"
     NODE_LIMIT = "node_limit"
+    PRECISION_LIMIT = "precision_limit"
     INTERRUPTED = "interrupted"
     INFEASIBLE = "infeasible"
 

@@ -233,6 +233,8 @@ class Run:
                 f"Expected a reason to stop, got none from {self.method} with value "
                 f"{self.value!r} and bound {self.bound!r}."
             )
+        if status is Status.OPTIMAL and not self.closed():
+            status = Status.PRECISION_LIMIT  # only value and bound make an optimum
         ensemble = self.problem.ensemble
         members = np.empty(0)
         if self.x is not None:

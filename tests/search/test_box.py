@@ -268,7 +268,7 @@ def test_a_gap_of_zero_ends_with_a_note_about_rounding():
     problem = Problem(Ensemble([net]), Domain([-2.0], [1.0]))
     result = BoxSearch().solve(problem, Tools(Limits(gap=0.0)))
     assert result.value == 2.0
-    assert result.status is Status.OPTIMAL
+    assert result.status is Status.PRECISION_LIMIT
     assert result.bound <= 2.0 + 1e-9
 
 
