@@ -153,8 +153,10 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
           (holding & (splat(step) < kHeldSteps * limit));
     if (!any(go)) break;
     objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
-    if (cutting && any(holding))
-      objective.pull(kPull * (value - cutoff + kAim * measure), go);
+    if (cutting && any(holding)) {
+      const Vec excess = value - cutoff + kAim * measure;
+      objective.pull(pick(excess <= 0.1 * measure, excess, kPull * excess), go);
+    }
   }
   if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
     value = objective.anchor(bounder, base, multiplier, c, value);

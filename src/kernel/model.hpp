@@ -47,8 +47,9 @@ struct Settings {
 
 // Branching on neurons: one is preferred if its error exceeds this share of the best
 // input's score; nodes with held neurons get so many times the slope steps; multipliers
-// take this share of a Polyak step whose aim is a little below the cutoff.
-constexpr double kNeuronShare = 0.5, kHeldSteps = 6.0, kPull = 0.25, kAim = 0.01;
+// take this share of a Polyak step, all of it close to the cutoff, whose aim is a little
+// below the cutoff.
+constexpr double kNeuronShare = 0.01, kHeldSteps = 6.0, kPull = 0.25, kAim = 5e-4;
 
 // State of a neuron in one byte: unstable with a slope below ReLU, or none chosen yet;
 // held on or off by a branch (the constraint h >= 0 or h <= 0 is part of the node); on or

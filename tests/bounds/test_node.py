@@ -5,7 +5,8 @@ import pytest
 
 from ennopt.bounds.concretise import Cut, argument, clip, support
 from ennopt.bounds.lines import FirstLayer, anchored_lines, mix
-from ennopt.bounds.node import Fate, NodeModel, Nodes, NodeSettings, bound_nodes
+from ennopt.bounds.node import bound_nodes
+from ennopt.bounds.nodes import Fate, NodeModel, Nodes, NodeSettings
 from ennopt.domain import Domain
 from oracles import (
     DEGENERATE,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import Fate, NodeModel, Nodes, NodeSettings, bound_nodes
+from ennopt.bounds.node import bound_nodes
+from ennopt.bounds.nodes import Fate, NodeModel, Nodes, NodeSettings
 from ennopt.domain import Domain
 from oracles import DEGENERATE, random_case, random_domain, random_ensemble
 

@@ -110,7 +110,7 @@ def test_branching_on_neurons_without_the_extension_agrees(plain):
 
 @COMPILED
 def test_many_inputs_agree_with_a_milp_solver(rng):
-    for inputs, widths in ((16, (8,)), (25, (6, 5)), (40, (7,))):
+    for inputs, widths in ((18, (8,)), (25, (6, 5)), (40, (7,))):
         ensemble = random_ensemble(rng, 2, inputs, widths)
         problem = Problem(ensemble, random_domain(rng, inputs))
         mine = BoxSearch().solve(problem, Tools(Limits(seconds=60)))

@@ -9,36 +9,34 @@ batches; `src/kernel` does the same, one node per vector lane, on active neurons
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.bounds.compiled import (
-    folded_members,
-    objective_margin,
-    reach_of,
-    spread_of,
-    sum_unit,
-)
 from ennopt.bounds.concretise import Cut, argument, clip, support
 from ennopt.bounds.lines import FirstLayer, anchor
-from ennopt.bounds.rounding import magnitudes, margins
-from ennopt.domain import Domain
-from ennopt.network import Array, Ensemble, Network
+from ennopt.bounds.nodes import (
+    HELD_OFF,
+    HELD_ON,
+    OFF,
+    ON,
+    SLOPE_MAX,
+    Fate,
+    Flags,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+    Outcome,
+    States,
+)
+from ennopt.network import Array, Network
 
-Flags = npt.NDArray[np.bool_]
-States = npt.NDArray[np.uint8]
-
-SLOPE_MAX, FRESH, HELD_ON, HELD_OFF, ON, OFF = 250, 251, 252, 253, 254, 255
-"""A neuron in one byte: unstable with slope ``byte / 250`` below ReLU, or none chosen
-yet; held on or off by a branch, its constraint part of the node; on; off."""
-
-NEURON_SHARE, HELD_STEPS, PULL, AIM = 0.5, 6.0, 0.25, 0.01
+NEURON_SHARE, HELD_STEPS, PULL, AIM = 0.01, 6.0, 0.25, 5e-4
 """Branching on neurons: one is preferred if its error exceeds this share of the best
 input's score; nodes with held neurons get so many times the slope steps; multipliers
-take this share of a Polyak step whose aim is this share of the cutoff below it."""
+take this share of a Polyak step, all of it close to the cutoff, whose aim is this share
+of the cutoff below it."""
 
 CROWDED_SHARE = 0.1
 """Share of unstable neurons above which rows that only ever need the line below ReLU
@@ -51,155 +49,6 @@ SMEAR_FLOOR = 0.02
 TIE = 1e-12
 """A form moved by a multiple of the cut is zero at the breakpoint up to this share of
 the move; rounding must not choose its sign."""
-
-
-class Fate(enum.IntEnum):
-    """What becomes of a bounded node."""
-
-    CLOSED = 0
-    SPLIT = 1
-    AGAIN = 2
-    STUCK = 3
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """What the bound of a node spends its time on; see `BoxSearch`."""
-
-    max_steps: int = 30
-    row_slopes: bool = True
-    vertex_lines: bool = True
-    output_lines: bool = True
-    branch_neurons: bool = False
-    again: float = 0.8
-
-
-class NodeModel:
-    """A one-output ensemble with its rounding margins, ready for `bound_nodes`."""
-
-    def __init__(self, ensemble: Ensemble, domain: Domain) -> None:
-        self.members = folded_members(ensemble)
-        self.reach = reach_of(domain)
-        self.margin = objective_margin(self.members, self.reach)
-        self.unit = sum_unit(domain.num_inputs)
-        self.spread = spread_of(ensemble, domain)
-        self.margins = [margins(member, self.reach) for member in self.members]
-        self.sizes = [magnitudes(member, self.reach) for member in self.members]
-        self.num_inputs = domain.num_inputs
-        self.num_neurons = sum(member.num_neurons for member in self.members)
-        below = [
-            (np.arange(len(member.hidden_widths)) + 1 == len(member.hidden_widths))
-            & (np.arange(len(member.hidden_widths)) > 0)
-            for member in self.members
-        ]
-        parts = [
-            (member.weights[-1][0] <= 0.0) if below[i][k] else np.zeros(n, dtype=bool)
-            for i, member in enumerate(self.members)
-            for k, n in enumerate(member.hidden_widths)
-        ]
-        self.only_below: Flags = np.concatenate(parts) if parts else np.zeros(0, bool)
-
-
-@dataclass(slots=True, eq=False)
-class Nodes:
-    """A batch of nodes.
-
-    Parameters
-    ----------
-    bound
-        Proved for each node, (num_nodes,).
-    flag
-        1 if the node was bounded once already and only clipped since, (num_nodes,).
-    constant, cut
-        The inherited majorant, (num_nodes,) and (num_nodes, num_inputs).
-    lower, upper
-        The boxes, (num_nodes, num_inputs).
-    states
-        One byte per neuron, (num_nodes, num_neurons).
-    multipliers
-        Of the constraints of held neurons, (num_nodes, num_neurons), or without
-        columns where neurons are never branched on.
-    """
-
-    bound: Array
-    flag: Array
-    constant: Array
-    cut: Array
-    lower: Array
-    upper: Array
-    states: States
-    multipliers: Array
-
-    @classmethod
-    def root(
-        cls, model: NodeModel, domain: Domain, settings: NodeSettings | None = None
-    ) -> Nodes:
-        """The whole domain."""
-        d = model.num_inputs
-        holds = settings is not None and settings.branch_neurons
-        return cls(
-            bound=np.full(1, np.inf), flag=np.zeros(1), constant=np.full(1, np.inf),
-            cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
-            upper=domain.upper[None].copy(),
-            states=np.full((1, model.num_neurons), FRESH, dtype=np.uint8),
-            multipliers=np.zeros((1, model.num_neurons if holds else 0)),
-        )  # fmt: skip
-
-    def packed(self) -> Array:
-        """One row of numbers per node, as the kernel stores them."""
-        count, neurons = self.states.shape
-        padded = np.zeros((count, -(-neurons // 8) * 8), dtype=np.uint8)
-        padded[:, :neurons] = self.states
-        numbers = [self.bound, self.flag, self.constant, self.cut, self.lower]
-        return np.ascontiguousarray(
-            np.column_stack(
-                [*numbers, self.upper, self.multipliers, padded.view(np.float64)]
-            )
-        )
-
-    @classmethod
-    def unpacked(cls, rows: Array, num_inputs: int, num_neurons: int) -> Nodes:
-        """The inverse of `packed`."""
-        d = num_inputs
-        split = rows.shape[1] - -(-num_neurons // 8)
-        tail = np.ascontiguousarray(rows[:, split:])
-        states = tail.view(np.uint8).reshape(len(rows), -1)[:, :num_neurons]
-        return cls(
-            rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(),
-            rows[:, 3 : 3 + d].copy(), rows[:, 3 + d : 3 + 2 * d].copy(),
-            rows[:, 3 + 2 * d : 3 + 3 * d].copy(), states.copy(),
-            rows[:, 3 + 3 * d : split].copy(),
-        )  # fmt: skip
-
-
-@dataclass(slots=True, eq=False)
-class Outcome:
-    """What bounding a batch tells besides the new contents of the nodes.
-
-    Parameters
-    ----------
-    fate, split, middle
-        What becomes of each node, the input to branch on and where, (num_nodes,).
-    neuron
-        The neuron to hold on and off instead, or -1, (num_nodes,).
-    points, values
-        Where each majorant is largest, (num_nodes, num_inputs), and the objective
-        there.
-    lower, upper
-        Bounds of the neurons, (num_nodes, num_neurons); of stable ones unspecified.
-    scores
-        Branching scores, (num_nodes, num_inputs).
-    """
-
-    fate: npt.NDArray[np.int64]
-    split: npt.NDArray[np.int64]
-    middle: Array
-    neuron: npt.NDArray[np.int64]
-    points: Array
-    values: Array
-    lower: Array
-    upper: Array
-    scores: Array
 
 
 @dataclass(slots=True, eq=False)
@@ -609,7 +458,10 @@ def bound_nodes(
         going = going & (step < np.where(holding, HELD_STEPS * limit, limit))
         if not going.any():
             break
-        excess = PULL * (value - cutoff + AIM * size) if cutting else None
+        excess = None
+        if cutting:
+            excess = value - cutoff + AIM * size
+            excess = np.where(excess <= 0.1 * size, excess, PULL * excess)
         batch.improve_slopes(z, 0.5 / (step + 1), going, excess)
         step += 1
     if settings.output_lines:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.bounds.node import NodeSettings
+from ennopt.bounds.nodes import NodeSettings
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -19,7 +19,7 @@ from ennopt.search.units import FIRST_NODES, Unit, explore_with
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
 
-FEW_INPUTS = 14
+FEW_INPUTS = 16
 """Up to this many inputs, branching on inputs alone is faster."""
 
 
@@ -41,7 +41,7 @@ class BoxSearch:
         The two rules for deep networks; worth their price beyond one hidden layer.
     branch_neurons
         Branch on neurons as well as on inputs, their signs enforced by multipliers;
-        ``None`` does so beyond 14 inputs.
+        ``None`` does so beyond 16 inputs.
     slope_steps
         Most steps that improve the slopes of a node close to the cutoff.
     dive

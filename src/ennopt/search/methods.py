@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
+from ennopt.search.auto import Auto
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 from ennopt.search.branch_and_cut import BranchAndCut
@@ -34,6 +35,10 @@ class Entry:
     uses_backend: bool = True
 
 
+def _auto(backend: str | None) -> Method:
+    return Auto()
+
+
 def _box(backend: str | None) -> Method:
     return BoxSearch()
 
@@ -53,7 +58,7 @@ def _enn(backend: str | None) -> Method:
 METHODS = {
     entry.name: entry
     for entry in (
-        Entry("auto", "the engine, with settings for the problem", _box, False),
+        Entry("auto", "the engine, or a MILP solver where it is faster", _auto, False),
         Entry("box", "our engine: branch and bound on the inputs", _box, False),
         Entry("bigm", "the paper's big-M model, solved by a MILP solver", _bigm),
         Entry("bnc", "the paper's B&C: big-M with ideal cuts", _bnc),

@@ -11,15 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import (
-    HELD_OFF,
-    HELD_ON,
-    Fate,
-    NodeModel,
-    Nodes,
-    NodeSettings,
-    bound_nodes,
-)
+from ennopt.bounds.node import bound_nodes
+from ennopt.bounds.nodes import HELD_OFF, HELD_ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Array
 from ennopt.problem import ZERO_SHARE, Problem
 

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from ennopt.bounds.node import NodeSettings
+from ennopt.bounds.nodes import NodeSettings
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.run import Run
