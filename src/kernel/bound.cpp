@@ -95,11 +95,11 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   const bool cutting = std::isfinite(cutoff);
   Mask closed = ~used;
   Vec best = inherited;
+  Vec old_top = splat(std::numeric_limits<double>::infinity());
   if (cutting) {
-    Vec top;
     closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
-                   w.upper, top);
-    best = vmin(best, top);
+                   w.upper, old_top);
+    best = vmin(best, old_top);
   }
   Vec size = vabs(constant) + std::fabs(cutting ? cutoff : 0.0);
   Cut cut{w.scaled, w.inverse, constant - (cutting ? cutoff : 0.0), Vec{}, cutting};
@@ -169,9 +169,11 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   closed |= (best <= cutoff) | w.empty;
   const Vec reached = objective.walk(bounder, w.point, true, 0.0, none());
 
-  // 4. The new cut, in original coordinates, and the clip by it.
+  // 4. The new cut, in original coordinates, and the clip by it. The children keep the
+  // old cut where it is lower: signs of neurons were decided by it, and where those do
+  // not hold it alone closes a node.
   Vec offset = best_constant + model.margin, weight = vabs(best_constant);
-  Vec share = splat(1.0), top;
+  Vec share = splat(1.0), top = splat(-std::numeric_limits<double>::infinity());
   for (int p = 0; p < d; ++p) {
     w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
     w.cut[p] = keep(vabs(w.cut[p]) < 1e300, w.cut[p]);
@@ -197,9 +199,10 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     double* node = nodes[lane];
     Outcome& outcome = outcomes[lane];
     if (best[lane] < *layout.bound(node)) *layout.bound(node) = best[lane];
-    *layout.constant(node) = offset[lane];
+    const bool renew = !(old_top[lane] < top[lane]);
+    if (renew) *layout.constant(node) = offset[lane];
     for (int p = 0; p < d; ++p) {
-      layout.cut(node)[p] = w.cut[p][lane];
+      if (renew) layout.cut(node)[p] = w.cut[p][lane];
       layout.lower(node)[p] = w.lower[p][lane];
       layout.upper(node)[p] = w.upper[p][lane];
       outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];

@@ -317,3 +317,27 @@ def test_searches_over_unit_weights_end(seed):
     problem = Problem(Ensemble((net,)), Domain([-2.0], [3.0]))
     answer = BoxSearch().solve(problem, Tools(Limits(nodes=50_000)))
     assert answer.status is Status.OPTIMAL
+
+
+@COMPILED
+def test_a_sign_decided_by_a_cut_does_not_outlive_it():
+    first = Network(
+        (
+            [[0.0, 0.0], [1.0, 0.0], [0.0, -1.0]],
+            [[0.0, 1.0, -1.0], [-1.0, 1.0, -1.0], [0.0, 0.0, 0.0]],
+            [[-1.0, -1.0, 1.0]],
+        ),
+        ([-1.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [-1.0]),
+    )
+    second = Network(
+        (
+            [[-1.0, -1.0], [0.0, 0.0], [0.0, 0.0]],
+            [[-1.0, 0.0, 1.0], [-1.0, -1.0, -1.0], [1.0, 0.0, 1.0]],
+            [[1.0, 1.0, 0.0]],
+        ),
+        ([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0]),
+    )
+    problem = Problem(Ensemble((first, second)), Domain([-3.0, -3.0], [1.0, 1.0]))
+    answer = BoxSearch().solve(problem, Tools(Limits(nodes=50_000)))
+    assert answer.status is Status.OPTIMAL
+    assert answer.value == 0.5

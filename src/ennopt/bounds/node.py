@@ -426,12 +426,13 @@ def bound_nodes(
     inherited, level = nodes.bound.copy(), cutoff if cutting else 0.0
     closed = np.zeros(len(inherited), dtype=bool)
     best = inherited
+    old_top, top = np.full((2, len(best)), np.inf)
     if cutting:
-        nodes.lower, nodes.upper, top, closed = clip(
+        nodes.lower, nodes.upper, old_top, closed = clip(
             nodes.cut, nodes.constant, cutoff, model.reach, model.unit,
             nodes.lower, nodes.upper,
         )  # fmt: skip
-        best = np.minimum(best, top)
+        best = np.minimum(best, old_top)
     centre = 0.5 * (nodes.lower + nodes.upper)
     radius = 0.5 * (nodes.upper - nodes.lower) * (1.0 + 1e-15)
     rounding = np.abs(nodes.constant) + abs(level) + np.abs(nodes.cut) @ model.reach
@@ -483,7 +484,7 @@ def bound_nodes(
     constant = constant + model.unit * weight
     before = nodes.upper - nodes.lower
     if cutting:
-        nodes.lower, nodes.upper, _, empty = clip(
+        nodes.lower, nodes.upper, top, empty = clip(
             slopes, constant, cutoff, model.reach, model.unit, nodes.lower, nodes.upper
         )
         closed = closed | empty
@@ -492,7 +493,12 @@ def bound_nodes(
     share = shares.prod(axis=1)
     scores, errors = batch.scores(best_form)
     nodes.bound = np.where(best < inherited, best, inherited)
-    nodes.cut, nodes.constant, nodes.states = slopes, constant, batch.states()
+    # Children keep the old cut where it is lower: signs of neurons were decided by it,
+    # and where those do not hold it alone closes a node.
+    renew = ~(old_top < top) if cutting else np.ones(len(best), dtype=bool)
+    nodes.cut = np.where(renew[:, None], slopes, nodes.cut)
+    nodes.constant = np.where(renew, constant, nodes.constant)
+    nodes.states = batch.states()
     neuron = np.full(len(best), -1)
     if settings.branch_neurons:
         nodes.multipliers = np.concatenate(
