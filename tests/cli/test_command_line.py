@@ -91,7 +91,9 @@ def test_inspect_tells_the_shape_and_the_bounds(case, capsys):
     interval, crown = facts["bounds"]
     assert crown["mean_width"] <= interval["mean_width"]
     assert main(["inspect", str(path)]) == 0
-    assert "stable neurons" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "stable neurons" in text
+    assert "auto picks BoxSearch" in text
 
 
 def test_inspect_needs_no_box(tmp_path, rng, capsys):

@@ -17,6 +17,8 @@ from ennopt.convert import load
 from ennopt.domain import Domain
 from ennopt.milp import available_backends
 from ennopt.network import Ensemble
+from ennopt.problem import Problem
+from ennopt.search.auto import Auto
 from ennopt.search.methods import METHODS
 
 
@@ -82,6 +84,9 @@ def run_inspect(options: argparse.Namespace) -> int:
         stable = f"{row['stable']} of {facts['num_neurons']}"
         reach = f"[{row['output'][0]:.6g}, {row['output'][1]:.6g}]"
         print(f"    {row['by']:<10}{stable:>16}{row['mean_width']:>14.5g}{reach:>28}")
+    if "auto" in facts:
+        choice = facts["auto"]
+        print(f"  auto picks {choice['method']}: {choice['reason']}")
     return 0
 
 
@@ -122,11 +127,15 @@ def describe_on(ensemble: Ensemble, domain: Domain) -> dict[str, Any]:
                 "output": [low, high],
             }
         )
-    return {
+    facts: dict[str, Any] = {
         "lower": domain.lower.tolist(),
         "upper": domain.upper.tolist(),
         "bounds": rows,
     }
+    if ensemble.num_outputs == 1:
+        choice = Auto().choose(Problem(ensemble, domain))
+        facts["auto"] = {"method": repr(choice.method), "reason": choice.reason}
+    return facts
 
 
 def _output_range(ensemble: Ensemble, bounds: NeuronBounds) -> tuple[float, float]:
