@@ -6,6 +6,7 @@ caller's thread waits here instead, where Ctrl-C arrives, and asks the solver to
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def watched(
                 interrupted = True
     finally:
         _join(begun, done, stop)
+        _listen_again()
     if errors:
         raise errors[0]
     return interrupted
@@ -79,3 +81,11 @@ def _join(
                 stop()
         except KeyboardInterrupt:
             continue
+
+
+def _listen_again() -> None:
+    """Put Python's Ctrl-C handler back, should the solver have left one of its own."""
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.getsignal(signal.SIGINT)
+        if handler is not None:  # None: it was not set from Python
+            signal.signal(signal.SIGINT, handler)

@@ -31,6 +31,9 @@ from ennopt.tightening.progressive import (
 GAP = 1e-6
 """Relative gap of a MILP that bounds a neuron."""
 
+RELATIVE_MARGIN = 1e-7
+"""Added to a MILP's bound, beside the solver's margin, per magnitude of the neuron."""
+
 
 @dataclass(frozen=True, slots=True)
 class MilpTightening:
@@ -106,12 +109,13 @@ def _solve(method: MilpTightening, job: Job) -> Done:
         form, constant = made.preactivation(0, job.layer, j)
         low = job.bounds.lower[0][job.layer][j]
         high = job.bounds.upper[0][job.layer][j]
+        margin = RELATIVE_MARGIN * max(abs(low), abs(high))
         # The side nearer to zero first: it is the likelier to decide the sign.
         for side in (1.0, -1.0) if high <= -low else (-1.0, 1.0):
             if job.remaining() <= 0:
                 break
             model = made.model.with_objective(side * form, side * constant)
-            bound = _proved(method, model, job.remaining())
+            bound = _proved(method, model, job.remaining()) + margin
             solves += 1
             if side > 0:
                 upper[index] = bound
