@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ennopt.bounds.compiled import kernel
 from ennopt.bounds.nodes import NodeSettings
 from ennopt.network import Array
 from ennopt.problem import Problem
@@ -18,6 +19,9 @@ from ennopt.search.units import FIRST_NODES, Unit, explore_with
 
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
+
+GLANCE_NEURONS = 200_000
+"""Nodes times neurons before values are sought: easy problems end there."""
 
 FEW_INPUTS = 16
 """Up to this many inputs, branching on inputs alone is faster."""
@@ -71,12 +75,15 @@ class BoxSearch:
         rng = np.random.default_rng(tools.seed)
         tree: Tree | None = None
         with tools.start(problem, self) as run:
-            with run.phase("values"):
-                self._first_values(run, rng)
-                run.tick()
             with run.phase("search"):
                 tree = self.tree(problem, tools.limits.gap)
                 tree.plant()
+                self._glance(run, tree)
+            if tree.open and run.ended() is None:
+                with run.phase("values"):
+                    self._first_values(run, rng)
+                    run.tick()
+            with run.phase("search"):
                 if run.x is not None:
                     tree.offer(run.x)
                 self._search(run, tree)
@@ -99,11 +106,22 @@ class BoxSearch:
         """An empty tree with this method's settings."""
         return open_tree(problem, self.settings(problem), gap, self.instruction_set)
 
+    def _glance(self, run: Run, tree: Tree) -> None:
+        """A few nodes of the kernel, which climbs from what it meets."""
+        domain = run.problem.domain
+        run.offer(0.5 * (domain.lower + domain.upper))
+        if kernel() is None or run.x is None:
+            return
+        tree.offer(run.x)
+        neurons = max(1, run.problem.ensemble.num_neurons)
+        nodes = min(max(64, GLANCE_NEURONS // neurons), run.limits.nodes)
+        self._explore(run, tree, nodes, run.remaining(), threads=1)
+
     def _first_values(self, run: Run, rng: np.random.Generator) -> None:
         ensemble, domain = run.problem.ensemble, run.problem.domain
-        starts = np.concatenate(
-            [0.5 * (domain.lower + domain.upper)[None], domain.sample(self.starts, rng)]
-        )
+        starts = domain.sample(self.starts, rng)
+        if run.x is not None:
+            starts = np.concatenate([run.x[None], starts])
         points, _ = ascend(ensemble, domain, starts)
         run.offer(points[:1])
         for point in distinct(points, domain, self.polished):
@@ -117,18 +135,10 @@ class BoxSearch:
         threads = run.tools.threads if executor is None else 1
         first = math.inf if executor is None else FIRST_NODES
         while tree.open and run.ended() is None and run.nodes < first:
-            done = tree.explore(
-                nodes=min(first, run.limits.nodes) - run.nodes,
-                seconds=min(SLICE_SECONDS, run.remaining()),
-                bytes=run.limits.memory,
-                dive=self.dive,
-                threads=threads,
-                eager=threads == 1,  # polish at the same node every time
-            )
-            run.count(done)
-            self._improve(run, tree)
-            run.prove(tree.bound)
-            run.tick()
+            nodes = min(first, run.limits.nodes) - run.nodes
+            seconds = min(SLICE_SECONDS, run.remaining())
+            # One thread polishes at the same node every time.
+            self._explore(run, tree, nodes, seconds, threads, eager=threads == 1)
         if executor is None or not tree.open:
             return
 
@@ -140,6 +150,29 @@ class BoxSearch:
             )  # fmt: skip
 
         explore_with(executor, run, tree, unit, lambda: self._improve(run, tree))
+
+    def _explore(
+        self,
+        run: Run,
+        tree: Tree,
+        nodes: float,
+        seconds: float,
+        threads: int,
+        eager: bool = False,
+    ) -> None:
+        """A slice of work, and what came of it."""
+        done = tree.explore(
+            nodes=nodes,
+            seconds=seconds,
+            bytes=run.limits.memory,
+            dive=self.dive,
+            threads=threads,
+            eager=eager,
+        )
+        run.count(done)
+        self._improve(run, tree)
+        run.prove(tree.bound)
+        run.tick()
 
     def _improve(self, run: Run, tree: Tree) -> None:
         """A better point of the kernel: polish it and tell both sides."""
