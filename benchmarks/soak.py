@@ -1,0 +1,125 @@
+"""A long run of the engine: memory, bounds and how soon it stops.
+
+Solves one ensemble for the given time, samples memory, value and bound all the while,
+and ends the run by Ctrl-C. Before that, short runs measure how far past a limit, a
+callback's stop and Ctrl-C the engine goes. Exits with 1 if a bound went up, a value
+went down or the bound fell below the value.
+
+    python benchmarks/soak.py ENSEMBLE.npz --seconds 1800 --threads 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from ennopt.domain import Domain
+from ennopt.network import read_npz
+from ennopt.problem import Problem
+from ennopt.result import Limits, Progress, Result
+from ennopt.run import Callback, Tools
+from ennopt.search.box import BoxSearch
+
+PROMPT_SECONDS = 5.0
+"""Length of a run that measures how soon it stops."""
+
+
+class Watch:
+    """A callback that keeps moments and memory; true once it is time to stop."""
+
+    def __init__(self, stop_after: float = float("inf")) -> None:
+        self.begin, self.stop_after = time.perf_counter(), stop_after
+        self.asked = float("nan")
+        self.moments: list[Progress] = []
+        self.megabytes: list[float] = []
+
+    def __call__(self, moment: Progress) -> bool:
+        self.moments.append(moment)
+        self.megabytes.append(resident())
+        if time.perf_counter() - self.begin < self.stop_after:
+            return False
+        self.asked = time.perf_counter()
+        return True
+
+    def faults(self) -> int:
+        """How often a bound rose, a value fell, or they crossed."""
+        pairs = zip(self.moments, self.moments[1:], strict=False)
+        moved = sum(b.bound > a.bound or b.value < a.value for a, b in pairs)
+        return moved + sum(m.bound < m.value for m in self.moments)
+
+
+def resident() -> float:
+    """Megabytes that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def run(path: Path, limits: Limits, threads: int, callback: Callback) -> Result:
+    ensemble = read_npz(path)
+    problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()
+    return BoxSearch().solve(problem, Tools(limits, callback=callback, threads=threads))
+
+
+def press_ctrl_c(after: float, pressed: list[float]) -> threading.Timer:
+    def press() -> None:
+        pressed.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(after, press)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def prompt(path: Path, threads: int) -> dict[str, float]:
+    """Seconds from being told to stop to the answer."""
+    delays = {}
+    limits = Limits(seconds=PROMPT_SECONDS)
+    begin = time.perf_counter()
+    run(path, limits, threads, Watch())
+    delays["time limit"] = time.perf_counter() - begin - PROMPT_SECONDS
+    watch = Watch(stop_after=PROMPT_SECONDS)
+    run(path, Limits(), threads, watch)
+    delays["callback"] = time.perf_counter() - watch.asked
+    pressed: list[float] = []
+    press_ctrl_c(PROMPT_SECONDS, pressed)
+    run(path, Limits(), threads, Watch())
+    delays["Ctrl-C"] = time.perf_counter() - pressed[0]
+    return delays
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ensemble", type=Path)
+    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    print(f"# Soak: {options.ensemble.stem}, {options.threads} threads\n")
+    for name, delay in prompt(options.ensemble, options.threads).items():
+        print(f"- stopped {delay:.2f} s after {name}", flush=True)
+    watch, pressed = Watch(), []
+    press_ctrl_c(options.seconds, pressed)
+    result = run(options.ensemble, Limits(), options.threads, watch)
+    if pressed:
+        late = time.perf_counter() - pressed[0]
+        print(f"- stopped {late:.2f} s after Ctrl-C at {options.seconds:.0f} s")
+    print(f"- {len(watch.moments)} moments, {watch.faults()} of them contradict")
+    print(f"- {result.status}, {result.nodes} nodes\n")
+    print("| seconds | value | bound | nodes | MB |\n|---|---|---|---|---|")
+    for share in range(0, 11):
+        at = min(len(watch.moments) - 1, share * len(watch.moments) // 10)
+        m = watch.moments[at]
+        print(
+            f"| {m.seconds:.0f} | {m.value:.6f} | {m.bound:.6f} | {m.nodes} "
+            f"| {watch.megabytes[at]:.0f} |"
+        )
+    return 1 if watch.faults() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
