@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine clean
+.PHONY: demo test lint types unit study bench-engine bench-inputs bench-soak clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -24,13 +24,28 @@ unit: $(VENV)/test
 study: $(VENV)/test
 	$(BIN)/ennopt study run experiments/paper.toml --profile smoke
 
-# INSTANCES is a folder of .npz files; by default the library of the paper's sizes.
+# INSTANCES is a folder of .npz files; by default the library of the paper's sizes. Three
+# tables: the engine on all cores, then beside the solvers with one core each.
 INSTANCES ?= out/instances
-LIMIT ?= 60
-SOLVERS ?= highs scip gurobi
+LIMIT ?= 600
+BENCH = $(BIN)/python benchmarks/engine.py $(INSTANCES)
+BESIDE = --threads 1 --jobs 2 --solvers
 bench-engine: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
-	$(BIN)/python benchmarks/engine.py $(INSTANCES) --limit $(LIMIT) --solvers $(SOLVERS)
+	$(BENCH) --limit $(LIMIT)
+	$(BENCH) --only '*_L2_n20_*' --limit 300 --solver-limit 300 $(BESIDE) highs scip gurobi \
+	  --out benchmarks/solvers.md
+	$(BENCH) --limit 60 --solver-limit 60 $(BESIDE) gurobi --out benchmarks/gurobi.md
+
+# The rule of method="auto" rests on this table.
+bench-inputs: $(VENV)/test
+	$(BIN)/python benchmarks/many_inputs.py out/many-inputs
+	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 20 --solver-limit 20 \
+	  $(BESIDE) highs scip --out benchmarks/many_inputs.md
+
+# Half an hour on one hard ensemble: SOAK is its file.
+bench-soak: $(VENV)/test
+	$(BIN)/python benchmarks/soak.py $(SOAK)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -111,14 +111,19 @@ def mean_ratio(rows: list[dict], solvers: list[str], limit: float) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def behind(rows: list[dict], solver: str, limit: float) -> list[str]:
+def behind(rows: list[dict], solver: str) -> list[str]:
     """Instances on which a solver that takes more than a second is ahead of us."""
+
+    def rank(entry: dict) -> tuple[bool, float]:
+        proved = entry["proved"]
+        return not proved, entry["seconds"] if proved else entry["gap"]
+
     return [
         row["name"]
         for row in rows
         if "error" not in row[solver]
         and row[solver]["seconds"] > 1
-        and seconds(row[solver], limit) < seconds(row["box"], math.inf)
+        and rank(row[solver]) < rank(row["box"])
     ]
 
 
@@ -184,7 +189,7 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
         name = group[0] if len(group) == 1 else "the best of " + " and ".join(group)
         lines.append(f"- geometric mean of {name} / engine: {ratio:.1f}")
     for solver in options.solvers:
-        late = behind(rows, solver, options.solver_limit)
+        late = behind(rows, solver)
         lines.append(
             f"- ahead of the engine among those that take {solver} over a second: "
             + (", ".join(late) or "none")
