@@ -22,7 +22,7 @@ from ennopt.study.machine import versions
 from ennopt.study.plan import tasks_of
 from ennopt.study.progress import Progress, estimate
 from ennopt.study.record import FILE, parse, read_results
-from ennopt.study.report import PAGE, make_report
+from ennopt.study.report import ORDER, PAGE, make_report
 from ennopt.study.runner import run_study
 from ennopt.study.spec import read_study, study_from
 
@@ -367,3 +367,31 @@ def test_progress_shows_counts_time_left_and_what_is_running(folder, make_line):
     text = progress.text(tasks[2:])
     assert " 2/6 " in text and "left" in text
     assert "running net_e2_L2_n6_r0 SCIP" in text
+
+
+# The shipped study.
+
+
+@pytest.mark.timeout(900)
+def test_the_smoke_profile_of_the_paper_s_study_fills_every_item(tmp_path):
+    for package in ("pyscipopt", "sklearn", "matplotlib"):
+        pytest.importorskip(package)
+    study = Path(__file__).parents[2] / "experiments" / "paper.toml"
+    done = subprocess.run(
+        command(tmp_path, "run", str(study), "--profile", "smoke", "--executor",
+                "local:2"),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr  # 1 if a run failed
+    results = read_results(tmp_path / "out")
+    assert [run["error"] for run in results.failed] == []
+    assert len(results.done) == results.planned
+    written = {path.name for path in (tmp_path / "out" / "report").iterdir()}
+    assert written == {
+        f"{item}.{suffix}"
+        for item in ORDER
+        for suffix in (
+            ("md", "tex", "csv") if item.startswith("table") else ("svg", "png")
+        )
+    }
+    assert len(ORDER) == 13
