@@ -242,6 +242,21 @@ def test_boxes_hold_the_replicas_with_their_interval(make_line):
     assert single.interval == (4.0, 4.0, 4.0)
 
 
+def test_a_model_without_a_finite_number_is_in_no_box(make_line):
+    runs = [quality(make_line, r=r, value=1.0 + r) for r in range(3)]
+    runs.append(quality(make_line, "peaks"))
+    runs[0]["facts"] |= {"true_value": None, "rmse": None}
+    runs[3]["facts"] |= {"true_value": None, "rmse": None}
+    found = boxes(runs, "true_value")
+    assert list(found) == ["beale"]
+    assert found["beale"][0].values == (2.0, 3.0)
+    figure = figure1(runs)
+    assert "2 models have no finite number" in figure.notes[-1]
+    for run in runs:
+        run["facts"]["rmse"] = None
+    assert figure1(runs).svg
+
+
 def test_figures_take_their_own_sampling_only(make_line):
     runs = [quality(make_line, sampling="mvn")]
     assert "0 models" in figure1(runs).notes[1]

@@ -1,6 +1,7 @@
 """Runs in real processes: nothing lost, nothing repeated, one failure is one run's."""
 
 import io
+import math
 import multiprocessing
 import os
 import signal
@@ -21,7 +22,7 @@ from ennopt.study.executors import Local, executor_named
 from ennopt.study.machine import versions
 from ennopt.study.plan import tasks_of
 from ennopt.study.progress import Progress, estimate
-from ennopt.study.record import FILE, parse, read_results
+from ennopt.study.record import FILE, Journal, parse, read_results
 from ennopt.study.report import ORDER, PAGE, make_report
 from ennopt.study.runner import run_study
 from ennopt.study.spec import read_study, study_from
@@ -99,6 +100,17 @@ def test_a_failed_run_is_recorded_and_does_not_stop_the_others(folder, save_ense
     assert "failed: net_e2_L2_n6_r1" in shown
     assert run_all(folder)[0].ran == 0  # not retried unless asked
     assert run_all(folder, retry=True)[0].ran == 2
+
+
+def test_numbers_that_json_lacks_are_unknown_in_the_line(folder, tmp_path):
+    task = tasks_of(read_study(folder / "study.toml"), folder)[0]
+    task = replace(task, subject=task.subject | {"rmse": math.nan})
+    facts = {"best": [{"rmse": math.inf}, {"rmse": 0.5}], "distance": -math.inf}
+    line = work.line(task, facts=facts, seconds=1.0)
+    with Journal(tmp_path / "record") as journal:
+        journal.append(line)
+    assert line["facts"] == {"best": [{"rmse": None}, {"rmse": 0.5}], "distance": None}
+    assert line["subject"]["rmse"] is None
 
 
 def test_a_process_that_dies_fails_its_own_run_and_can_be_retried(folder):

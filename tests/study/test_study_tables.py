@@ -266,6 +266,12 @@ def test_table9_ranks_what_was_found_beside_the_paper_s_four(make_line):
     assert "12" in table.notes[0]
 
 
+def test_a_search_whose_trainings_diverged_has_an_infinite_error(make_line):
+    run = searched(make_line)
+    run["facts"]["best"][1]["rmse"] = None
+    assert compute("table9", [run]).column("RMSE", "ours")[:2] == [0.01, math.inf]
+
+
 def every_run(make_line):
     stages = {"bounds": 1.0, "search": 2.0, "phase_one": 1.0, "phase_two": 1.0}
     details = {"root_bound": 2.0, "root_bound_after_cuts": 1.0, "phase_two_nodes": 3}

@@ -29,6 +29,7 @@ from ennopt.study.measures import (
     time_gap_of,
 )
 from ennopt.study.record import Line
+from ennopt.study.table import MISSING
 
 COLOURS = ("#0f766e", "#c2410c", "#4338ca", "#a16207", "#be185d", "#475569")
 """Of the methods, in order of appearance: distinct, also without full colour vision."""
@@ -83,7 +84,7 @@ class Box:
     kind
         ``ensemble`` or ``single``.
     values
-        One number for each replica.
+        One number for each replica that has one.
     interval
         Their mean and its bootstrap interval.
     rmse
@@ -105,13 +106,17 @@ def boxes(runs: Sequence[Line], fact: str) -> dict[str, list[Box]]:
     runs
         Of a quality experiment, one sampling only.
     fact
-        ``true_value`` or ``distance``.
+        ``true_value`` or ``distance``. A replica whose number is not finite is in no
+        box, and a configuration without any number has none.
     """
     found: dict[str, list[Box]] = {}
     for (problem, kind, _), group in grouped(runs, "problem", "kind", "number").items():
         subject = group[0]["subject"]
-        values = tuple(float(run["facts"][fact]) for run in group)
-        rmse = mean(float(run["facts"]["rmse"]) for run in group)
+        values = tuple(known(run, fact) for run in group)
+        values = tuple(value for value in values if not math.isnan(value))
+        if not values:
+            continue
+        rmse = mean(known(run, "rmse") for run in group)
         found.setdefault(problem, []).append(
             Box(
                 (subject["members"], subject["layers"], subject["width"]),
@@ -122,6 +127,12 @@ def boxes(runs: Sequence[Line], fact: str) -> dict[str, list[Box]]:
             )
         )
     return found
+
+
+def known(run: Line, fact: str) -> float:
+    """A fact of a run; not a number where it was not finite."""
+    found = run["facts"][fact]
+    return math.nan if found is None else float(found)
 
 
 def figure1(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
@@ -137,7 +148,7 @@ def figure1(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         "bootstrap interval; red: the known minimum. Lower is better.",
         svg,
         png,
-        _quality_notes(chosen),
+        _quality_notes(chosen, "true_value"),
     )
 
 
@@ -152,11 +163,11 @@ def figure2(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         "vertical axis. Closer to the data is more reliable.",
         svg,
         png,
-        _quality_notes(chosen),
+        _quality_notes(chosen, "distance"),
     )
 
 
-def _quality_notes(runs: Sequence[Line]) -> tuple[str, ...]:
+def _quality_notes(runs: Sequence[Line], fact: str) -> tuple[str, ...]:
     late = sum(not solved(run) for run in runs)
     rest = f", {late} stopped at the limit with the best point found" if late else ""
     notes = [
@@ -164,6 +175,9 @@ def _quality_notes(runs: Sequence[Line]) -> tuple[str, ...]:
         "that ensembles vary less and lie closer to the optimum and to the data.",
         f"{len(runs)} models, {len(runs) - late} optimized with proof{rest}.",
     ]
+    unknown = sum(math.isnan(known(run, fact)) for run in runs)
+    if unknown:
+        notes.append(f"{unknown} models have no finite number and are not drawn.")
     return tuple(notes)
 
 
@@ -211,11 +225,15 @@ def _draw_boxes(axis: Any, group: list[Box]) -> None:
         )  # fmt: skip
     axis.set_xticks(
         list(places),
-        [f"({e}, {layers}, {n})\n{box.rmse:.3f}" for box in group
+        [f"({e}, {layers}, {n})\n{_error(box.rmse)}" for box in group
          for e, layers, n in [box.shape]],
         fontsize=6.5 if len(group) > 4 else 8,
     )  # fmt: skip
     axis.grid(axis="x", visible=False)
+
+
+def _error(rmse: float) -> str:
+    return MISSING if math.isnan(rmse) else f"{rmse:.3f}"
 
 
 def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:

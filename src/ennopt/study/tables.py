@@ -395,7 +395,9 @@ def table9(runs: Sequence[Line], clock: Clock = "seconds") -> Table:
         for rank in range(max(len(best), len(printed))):
             ours: list[Cell] = [None] * 6
             if rank < len(best):
-                ours = [best[rank][field] for field in (*fields, "rmse")]
+                error = best[rank]["rmse"]  # none: a training diverged
+                ours = [best[rank][field] for field in fields]
+                ours.append(math.inf if error is None else error)
             theirs: list[Cell] = [None] * 5
             if rank < len(printed):
                 theirs = [getattr(printed[rank], field) for field in fields]

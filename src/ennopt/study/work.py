@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import sys
@@ -88,7 +89,10 @@ def line(
     facts: dict[str, Any] | None = None,
     seconds: float = 0.0,
 ) -> Line:
-    """The line of the record for a run that ended."""
+    """The line of the record for a run that ended.
+
+    JSON has no infinity: ``None`` stands for a number that is not known.
+    """
     found: Line = {
         "line": "run", "key": task.key, "experiment": task.experiment,
         "label": task.label, "subject": task.subject, "seed": task.seed,
@@ -105,7 +109,8 @@ def line(
     }  # fmt: skip
     if trace is not None:
         found["trace"] = trace
-    return found
+    known: Line = json.loads(json.dumps(found), parse_constant=lambda name: None)
+    return known
 
 
 def _difference(expected: dict[str, str], found: dict[str, str]) -> str:
