@@ -188,24 +188,6 @@ def test_a_unit_returns_what_is_left_of_its_nodes():
 
 
 @COMPILED
-def test_children_cover_their_parent(rng):
-    """Whatever the tree closed or kept: no sample beats the bound of its pieces."""
-    problem = hard_case()
-    d, domain = 6, problem.domain
-    tree = open_tree(problem, BoxSearch().settings(problem), 1e-4)
-    tree.plant()
-    tree.explore(nodes=500, seconds=math.inf, bytes=1e9, dive=64, threads=1)
-    nodes = tree.take(tree.open)
-    lower, upper = nodes[:, 3 + d : 3 + 2 * d], nodes[:, 3 + 2 * d : 3 + 3 * d]
-    points = domain.sample(20_000, rng)
-    values = problem.values(points)
-    for x, value in zip(points, values, strict=True):
-        if value > tree.cutoff:
-            inside = np.all((x >= lower) & (x <= upper), axis=1)
-            assert nodes[inside, 0].max() >= value
-
-
-@COMPILED
 def test_the_bound_falls_monotonically_and_never_below_the_value():
     result = BoxSearch().solve(hard_case(1), Tools())
     bounds = [event.bound for event in result.history]
