@@ -71,12 +71,11 @@ class Problem:
             )
         object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
         with np.errstate(over="ignore", invalid="ignore"):
-            scale, reach = self.scale(), float(self.domain.widths.max())
-        if not max(scale, reach) <= LARGEST:  # NaN is refused too
+            sizes = (*self._sizes(), float(self.domain.widths.max()))
+        if not all(size <= LARGEST for size in sizes):  # NaN is refused too
             raise ValueError(
                 f"Expected predictions and bounds of at most {LARGEST:g}, got sums of "
-                f"up to {max(scale, reach):.3g}. Narrow the bounds or rescale the "
-                "model."
+                f"up to {max(sizes):.3g}. Narrow the bounds or rescale the model."
             )
 
     def maximized(self) -> Problem:
@@ -98,19 +97,24 @@ class Problem:
         return self.ensemble(np.atleast_2d(x))[:, 0]
 
     def scale(self) -> float:
-        """Largest magnitude that a forward pass can meet on the domain.
+        """Largest magnitude that a prediction can have on the domain.
 
         The same sums on absolute values: rounding errors are in proportion to it.
         """
+        return self._sizes()[0]
+
+    def _sizes(self) -> tuple[float, float]:
+        """Largest absolute sums: of a prediction, and inside any member."""
         reach = np.maximum(np.abs(self.domain.lower), np.abs(self.domain.upper))
-        total = 0.0
+        total, inside = 0.0, 0.0
         pairs = zip(self.ensemble.weights, self.ensemble.members, strict=True)
         for weight, member in pairs:
             y = reach
             for w, b in member.layers():
                 y = np.abs(w) @ y + np.abs(b)
+                inside = max(inside, float(y.max()))
             total += abs(float(weight)) * float(y.max())
-        return total
+        return total, inside
 
     def tolerance(self, value: float, gap: float) -> float:
         """How far above `value` a bound may stay when the gap counts as closed."""

@@ -32,6 +32,9 @@ REPORT_SECONDS = 0.2
 SOUNDNESS_SLACK = 1e-6
 """A proved bound this far (relative) below a found value is a contradiction."""
 
+ROUNDING_SLACK = 1e-10
+"""A bound this far below a value, relatively, is no more than rounding."""
+
 
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
@@ -159,16 +162,22 @@ class Run:
         return True
 
     def prove(self, bound: float) -> bool:
-        """Lower the proved bound; true if it fell. `nan` proves nothing."""
+        """Lower the proved bound; true if it fell. `nan` proves nothing.
+
+        A bound below the value found is wrong: by rounding, and then the value takes
+        its place; by a solver's tolerance, and then it proves nothing; or by a defect.
+        """
         if not bound < self.bound:
             return False
-        slack = SOUNDNESS_SLACK * max(1.0, abs(self.value), self.problem.scale())
-        if bound < self.value - slack:
+        size = max(1.0, abs(self.value), self.problem.scale())
+        if bound < self.value - SOUNDNESS_SLACK * size:
             raise UnsoundBoundError(
                 f"Expected a bound of at least the value {self.value!r} found, got "
                 f"{bound!r} from {self.method}. This is a defect of ennopt or of a "
                 "solver: please report it."
             )
+        if bound < self.value - ROUNDING_SLACK * size:
+            return False
         self.bound = max(bound, self.value)
         return True
 

@@ -2,15 +2,12 @@
 // nodes are explored.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -30,7 +27,6 @@ namespace {
 
 using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 std::vector<const BoundTable*> supported() {
 #if defined(__x86_64__)
@@ -201,7 +197,8 @@ NB_MODULE(_kernel, m) {
                              copied(lower), copied(upper));
            },
            nb::arg("model"), nb::arg("settings"), nb::arg("gap"), nb::arg("floor"),
-           nb::arg("least"),            nb::arg("lower"), nb::arg("upper"), nb::arg("instruction_set") = "")
+           nb::arg("least"), nb::arg("lower"), nb::arg("upper"),
+           nb::arg("instruction_set") = "")
       .def("plant", &Tree::plant)
       .def("offer",
            [](Tree& tree, const Vector& x) {

@@ -108,12 +108,12 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
     w.scaled[p] = w.cut[p] * w.radius[p];
     w.inverse[p] = keep(w.scaled[p] != 0.0, -1.0 / w.scaled[p]);
-    w.inverse[p] = keep(vabs(w.inverse[p]) < 1e300, w.inverse[p]);
+    w.inverse[p] = keep(vabs(w.inverse[p]) < kLargest, w.inverse[p]);
     cut.s += w.cut[p] * w.centre[p];
     cut.size += vabs(w.scaled[p]);
     size += vabs(w.cut[p]) * model.reach[p];
   }
-  cut.s = vmin(cut.s + model.unit * size, splat(1e300));  // no cut yet: infinite
+  cut.s = vmin(cut.s + model.unit * size, splat(kLargest));  // no cut yet: infinite
   cut.size += vabs(cut.s);
 
   // 2. Bounds of the neurons.
@@ -176,7 +176,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   Vec share = splat(1.0), top = splat(-std::numeric_limits<double>::infinity());
   for (int p = 0; p < d; ++p) {
     w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
-    w.cut[p] = keep(vabs(w.cut[p]) < 1e300, w.cut[p]);
+    w.cut[p] = keep(vabs(w.cut[p]) < kLargest, w.cut[p]);
     offset -= w.cut[p] * w.centre[p];
     weight += vabs(w.cut[p]) * model.reach[p];
     w.form[p] = w.upper[p] - w.lower[p];

@@ -4,7 +4,7 @@
 
 struct Cut {
   const Vec* a;        // slopes times radius
-  const Vec* inverse;  // -1 / a, or 0 where that is not a positive breakpoint's scale
+  const Vec* inverse;  // -1 / a, 0 where that is not finite
   Vec s;               // value at the centre minus cutoff, rounding included
   Vec size;            // sum |a| + |s|: what a multiplier's rounding is measured by
   bool used;           // false: no lane has a cut
@@ -24,7 +24,8 @@ struct Cut {
   if (!cut.used || !any(corner < 0.0)) return best;
   for (int q = 0; q < inputs; ++q) {
     const Vec lambda = g[q * step] * cut.inverse[q];
-    const Mask use = (lambda > 0.0) & (corner < 0.0);
+    const Mask use =
+        (lambda > 0.0) & (corner < 0.0) & (lambda * cut.size < kLargest);
     if (!any(use)) continue;
     Vec value = lambda * cut.s + unit * lambda * cut.size;
     for (int p = 0; p < inputs; ++p) value += vabs(g[p * step] + lambda * cut.a[p]);

@@ -24,9 +24,10 @@ struct FirstLayer {
 };
 
 // Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
-// valid forms is valid. Only `moving` lanes move. Returns the new value of the form's maximum on the box.
+// valid forms is valid. Only `moving` lanes move. Returns the new maximum of the form on
+// the box.
 [[gnu::noinline]] Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
-                              Vec value, Mask moving) {
+                          Vec value, Mask moving) {
   constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
   Vec share = Vec{};
   const Vec tie = 1e-11 * vabs(value);  // rounding must not decide

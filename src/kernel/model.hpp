@@ -51,6 +51,12 @@ struct Settings {
 // below the cutoff.
 constexpr double kNeuronShare = 0.01, kHeldSteps = 6.0, kPull = 0.25, kAim = 5e-4;
 
+// A multiple of a held neuron rounds by so many times its margin.
+constexpr double kHeldMargins = 2.0;
+
+// Multiples of a cut beyond this are not used: they would overflow.
+constexpr double kLargest = 1e300;
+
 // State of a neuron in one byte: unstable with a slope below ReLU, or none chosen yet;
 // held on or off by a branch (the constraint h >= 0 or h <= 0 is part of the node); on or
 // off on the whole node.

@@ -12,6 +12,12 @@ struct Objective {
     return keep(w.held[n], pick(w.on[n], w.multiplier[n], -w.multiplier[n]));
   }
 
+  // What a multiple of a held neuron may round by.
+  Vec rounding(const Layer& layer, int r) const {
+    return kHeldMargins * layer.margin[r] *
+           keep(w.held[layer.first + r], w.multiplier[layer.first + r]);
+  }
+
   // Polyak step of the multipliers: the bound falls along the values of the held neurons
   // at its maximizer; aim at the cutoff.
   void pull(Vec excess, Mask go) const {
@@ -60,7 +66,8 @@ struct Objective {
           w.coefficient[n] = row[i];
           const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
           row[i] = plus * w.slope[n] + minus * w.alpha[n] + held(n);
-          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]];
+          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]] +
+                           rounding(layer, list[i]);
           c += more;
           base += more;
         }
@@ -75,11 +82,11 @@ struct Objective {
         const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
         const Vec hold = held(n), slope = plus * w.slope[n] + minus * w.alpha[n] + hold;
         const Vec* wr = f.slopes + std::size_t(r) * d;
-        c += plus * w.shift[n] + slope * f.centre[r];
+        c += plus * w.shift[n] + slope * f.centre[r] + rounding(layer, r);
         for (int p = 0; p < d; ++p) w.form[p] += slope * wr[p];
         if (any(w.on[n] | w.held[n])) {
           const Vec fixed = keep(w.on[n], row[i]) + hold;
-          base += fixed * f.centre[r];
+          base += fixed * f.centre[r] + rounding(layer, r);
           for (int p = 0; p < d; ++p) w.base[p] += fixed * wr[p];
         }
       }
@@ -203,7 +210,7 @@ struct Objective {
     }
     value = mix(w.form, c, w.gnew, cnew, d, 1, value, all());
     for (int p = 0; p < d; ++p) w.form[p] -= multiplier * cut.a[p];
-    c -= gain;
+    c -= multiplier * cut.s;  // the rounding of both moves stays
     return value;
   }
 

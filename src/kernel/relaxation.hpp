@@ -29,8 +29,8 @@ struct Bounder {
             w.ub + n, w.open + n, w.opens[index]};
   }
 
-  // Store what is known of neuron n (layer row r): bounds, status and lines. `decided`
-  // lanes keep the status they came with.
+  // Store what is known of neuron n (layer row r): bounds, status and lines. Lanes in
+  // which it is not unstable keep the status they came with.
   void settle(const Layer& layer, int r, Vec low, Vec high) const {
     const int n = layer.first + r;
     const Vec size = splat(layer.size[r]);
@@ -279,8 +279,8 @@ struct Bounder {
     }
   }
 
-  // Bound the rows of layer k that are unstable in some lane and wanted; `wanted` lanes
-  // of rows with a nonpositive output factor may be told to skip them.
+  // Bound the rows of layer k that are unstable in some lane; in the lanes of `skip`
+  // those that only need the line below ReLU are left out.
   void layer(const Member& member, const FirstLayer& f, int k, Mask skip) const {
     const Layer& layer = member.layers[k];
     if (settings.row_slopes) sensitivities(member, k);

@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 from ennopt.network import Array
 
+LARGEST = 1e300
+"""Multiples of a cut beyond this are not used: they would overflow."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
@@ -41,7 +44,7 @@ class Cut:
         """``-1 / a``, 0 where that is not finite."""
         with np.errstate(divide="ignore"):
             inverse = np.where(self.a != 0.0, -1.0 / self.a, 0.0)
-        return np.where(np.abs(inverse) < 1e300, inverse, 0.0)
+        return np.where(np.abs(inverse) < LARGEST, inverse, 0.0)
 
     @property
     def size(self) -> Array:
@@ -73,6 +76,8 @@ def support(g: Array, cut: Cut) -> tuple[Array, Array]:
     a, s = cut.a[:, None, :], cut.s[:, None]
     corner = s + np.where(g >= 0.0, a, -a).sum(axis=2)
     lam = g * cut.inverse[:, None, :]
+    with np.errstate(over="ignore"):
+        lam = np.where(lam * cut.size[:, None, None] < LARGEST, lam, 0.0)
     value = np.abs(g[:, :, None, :] + lam[..., None] * a[:, :, None, :]).sum(axis=3)
     value += lam * s[..., None] + cut.unit * lam * cut.size[:, None, None]
     value = np.where((lam > 0.0) & (corner < 0.0)[..., None], value, np.inf)

@@ -36,7 +36,10 @@ NEURON_SHARE, HELD_STEPS, PULL, AIM = 0.01, 6.0, 0.25, 5e-4
 """Branching on neurons: one is preferred if its error exceeds this share of the best
 input's score; nodes with held neurons get so many times the slope steps; multipliers
 take this share of a Polyak step, all of it close to the cutoff, whose aim is this share
-of the cutoff below it."""
+of the objective's size below the cutoff."""
+
+HELD_MARGINS = 2.0
+"""A multiple of a held neuron rounds by so many times its margin."""
 
 CROWDED_SHARE = 0.1
 """Share of unstable neurons above which rows that only ever need the line below ReLU
@@ -271,8 +274,9 @@ class _Batch:
         count, d = self.centre.shape
         form, base = np.zeros((count, d)), np.zeros((count, d))
         c, base_c = np.zeros(count), np.zeros(count)
-        parts = zip(self.model.members, self.layers, self.firsts, strict=True)
-        for member, layers, first in parts:
+        model = self.model
+        parts = zip(model.members, model.margins, self.layers, self.firsts, strict=True)
+        for member, margins, layers, first in parts:
             w, b = member.weights[-1][0], member.biases[-1][0]
             if first is None:
                 slope, more = w * self.radius, self.centre @ w + b
@@ -281,6 +285,8 @@ class _Batch:
                 continue
             row = np.broadcast_to(w, (count, w.size))
             more = np.full(count, b)
+            for layer, margin in zip(layers, margins, strict=False):
+                more = more + HELD_MARGINS * layer.multiplier @ margin
             for s in range(len(layers) - 1, 0, -1):
                 layer = layers[s]
                 layer.coefficient = row
@@ -364,7 +370,8 @@ class _Batch:
             ((form + shift)[:, None], (c + gain)[:, None]), value[:, None],
             TIE * np.abs(shift)[:, None], passes=1,
         )  # fmt: skip
-        return g[:, 0] - shift, constant[:, 0] - gain, value_2d[:, 0]
+        # The rounding of both moves stays in the constant.
+        return g[:, 0] - shift, constant[:, 0] - lam * self.cut.s, value_2d[:, 0]
 
     def scores(self, form: Array) -> tuple[Array, Array]:
         """Smear: relaxation errors attributed to the inputs they depend on.

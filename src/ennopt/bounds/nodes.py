@@ -8,13 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.bounds.compiled import (
-    folded_members,
-    objective_margin,
-    reach_of,
-    spread_of,
-    sum_unit,
-)
+from ennopt.bounds.objective import Objective
 from ennopt.bounds.rounding import magnitudes, margins
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble
@@ -52,11 +46,10 @@ class NodeModel:
     """A one-output ensemble with its rounding margins, ready for `bound_nodes`."""
 
     def __init__(self, ensemble: Ensemble, domain: Domain) -> None:
-        self.members = folded_members(ensemble)
-        self.reach = reach_of(domain)
-        self.margin = objective_margin(self.members, self.reach)
-        self.unit = sum_unit(domain.num_inputs)
-        self.spread = spread_of(ensemble, domain)
+        objective = Objective.of(ensemble, domain)
+        self.members, self.reach = objective.members, objective.reach
+        self.margin, self.unit = objective.margin, objective.unit
+        self.spread = objective.spread
         self.margins = [margins(member, self.reach) for member in self.members]
         self.sizes = [magnitudes(member, self.reach) for member in self.members]
         self.num_inputs = domain.num_inputs
