@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 namespace ennopt {
@@ -82,8 +83,8 @@ double Tolerance::cutoff(double value) const {
   return value + std::max(gap * std::max(std::fabs(value), floor), least);
 }
 
-std::uint32_t Store::put(const double* node) {
-  std::uint32_t slot;
+std::uint64_t Store::put(const double* node) {
+  std::uint64_t slot;
   if (!free_.empty()) {
     slot = free_.back();
     free_.pop_back();
@@ -96,7 +97,7 @@ std::uint32_t Store::put(const double* node) {
   return slot;
 }
 
-double* Store::at(std::uint32_t slot) {
+double* Store::at(std::uint64_t slot) {
   return chunks_[slot / kChunk].get() + (slot % kChunk) * stride_;
 }
 
@@ -125,8 +126,9 @@ void Tree::push(const double* node) {
 bool Tree::pop(double* node) {
   if (heap_.empty()) return false;
   std::pop_heap(heap_.begin(), heap_.end());
-  const std::uint32_t slot = heap_.back().second;
+  const std::uint64_t slot = heap_.back().second;
   heap_.pop_back();
+  waiting_nodes_ = heap_.size();
   std::memcpy(node, store_.at(slot), layout_.stride() * sizeof(double));
   store_.release(slot);
   return true;
@@ -136,6 +138,7 @@ void Tree::give_back(std::vector<double>& stack) {
   const std::size_t stride = layout_.stride();
   for (std::size_t at = 0; at < stack.size(); at += stride) push(stack.data() + at);
   stack.clear();
+  waiting_nodes_ = heap_.size();
 }
 
 void Tree::add(const double* node) {
@@ -145,7 +148,7 @@ void Tree::add(const double* node) {
 
 bool Tree::take(double* node) {
   std::lock_guard lock(mutex_);
-  give_back(rest_);
+  for (Rest& rest : rests_) give_back(rest.stack);
   return pop(node);
 }
 
@@ -176,31 +179,33 @@ bool Tree::offer(const double* x) {
 double Tree::bound() const {
   double bound = std::max(stuck_, cutoff_.load());
   if (!heap_.empty()) bound = std::max(bound, heap_.front().first);
-  for (std::size_t at = 0; at < rest_.size(); at += layout_.stride())
-    bound = std::max(bound, rest_[at]);
+  for (const Rest& rest : rests_)
+    for (std::size_t at = 0; at < rest.stack.size(); at += layout_.stride())
+      bound = std::max(bound, rest.stack[at]);
   return bound;
+}
+
+std::size_t Tree::open() const {
+  std::size_t count = heap_.size();
+  for (const Rest& rest : rests_) count += rest.stack.size() / layout_.stride();
+  return count;
 }
 
 // One thread: bound batches of nodes from the top of a private stack, so that a batch
 // holds close relatives and memory stays small; give the stack back to the shared list
 // after `dive` nodes, which keeps the search close to best-first.
-void Tree::work(Crew& crew) {
+void Tree::work(Crew& crew, Rest& rest) {
   const std::size_t stride = layout_.stride();
   const int lanes = table_->lanes, d = model_->inputs;
   std::vector<char> scratch(table_->scratch_bytes(*model_));
-  std::vector<double> stack, batch(stride * lanes), points(std::size_t(lanes) * d), x(d);
+  std::vector<double>& stack = rest.stack;
+  std::vector<double> batch(stride * lanes), points(std::size_t(lanes) * d), x(d);
   std::vector<double*> nodes(lanes);
   std::vector<Outcome> outcomes(lanes);
   for (int i = 0; i < lanes; ++i) nodes[i] = batch.data() + i * stride;
-  std::int64_t dived = 0;
   bool idle = false;
   double stuck = -kInfinity, operations = 0.0;
 
-  const bool alone = crew.budget.threads == 1;
-  if (alone) {
-    stack.swap(rest_);
-    dived = rest_dived_;
-  }
   while (!crew.stop.load(std::memory_order_relaxed)) {
     int count = 0;
     const double cutoff = cutoff_.load();
@@ -263,26 +268,19 @@ void Tree::work(Crew& crew) {
       *lower = out.middle;
       stack.insert(stack.end(), node, node + stride);
     }
-    dived += count;
+    rest.dived += count;
     const std::int64_t total = crew.nodes += count;
     if (double(total) >= crew.budget.nodes) crew.stop = true;
     if (crew.timed && std::chrono::steady_clock::now() >= crew.deadline) crew.stop = true;
     const bool hungry = crew.idle.load(std::memory_order_relaxed) > 0;
     const bool full = double(waiting_nodes_.load()) * stride * 8 > crew.budget.bytes;
-    if ((dived >= crew.budget.dive && !full) || hungry) {
+    if ((rest.dived >= crew.budget.dive && !full) || hungry) {
       std::lock_guard lock(mutex_);
       give_back(stack);
-      waiting_nodes_ = heap_.size();
-      dived = 0;
+      rest.dived = 0;
     }
   }
   std::lock_guard lock(mutex_);
-  if (alone) {
-    rest_.swap(stack);
-    rest_dived_ = dived;
-  } else {
-    give_back(stack);
-  }
   stuck_ = std::max(stuck_, stuck);
   operations_ += operations;
 }
@@ -290,15 +288,30 @@ void Tree::work(Crew& crew) {
 std::int64_t Tree::explore(const Budget& budget) {
   Crew crew;
   crew.budget = budget;
-  crew.timed = std::isfinite(budget.seconds);
+  crew.timed = budget.seconds < 1e9;  // a longer time does not fit the clock
   if (crew.timed)
     crew.deadline = std::chrono::steady_clock::now() +
                     std::chrono::nanoseconds(std::int64_t(budget.seconds * 1e9));
-  if (budget.threads > 1) give_back(rest_);
+  while (rests_.size() > std::size_t(budget.threads)) {
+    give_back(rests_.back().stack);
+    rests_.pop_back();
+  }
+  rests_.resize(budget.threads);
+  std::vector<std::exception_ptr> errors(budget.threads);
+  auto guarded = [&](int t) {
+    try {
+      work(crew, rests_[t]);
+    } catch (...) {  // out of memory
+      errors[t] = std::current_exception();
+      crew.stop = true;
+    }
+  };
   std::vector<std::thread> others;
-  for (int t = 1; t < budget.threads; ++t) others.emplace_back([&] { work(crew); });
-  work(crew);
+  for (int t = 1; t < budget.threads; ++t) others.emplace_back(guarded, t);
+  guarded(0);
   for (std::thread& thread : others) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
   return crew.nodes.load();
 }
 

@@ -31,17 +31,17 @@ struct Tolerance {
 class Store {
  public:
   explicit Store(std::size_t stride) : stride_(stride) {}
-  std::uint32_t put(const double* node);
-  double* at(std::uint32_t slot);
-  void release(std::uint32_t slot) { free_.push_back(slot); }
+  std::uint64_t put(const double* node);
+  double* at(std::uint64_t slot);
+  void release(std::uint64_t slot) { free_.push_back(slot); }
   std::size_t bytes() const { return chunks_.size() * kChunk * stride_ * sizeof(double); }
 
  private:
   static constexpr std::size_t kChunk = 1024;
   std::size_t stride_;
   std::vector<std::unique_ptr<double[]>> chunks_;
-  std::vector<std::uint32_t> free_;
-  std::uint32_t next_ = 0;
+  std::vector<std::uint64_t> free_;
+  std::uint64_t next_ = 0;
 };
 
 // When `explore` returns: nodes bounded, seconds, bytes of open nodes beyond which it
@@ -67,10 +67,11 @@ class Tree {
   bool offer(const double* x);       // a point; true if it beats the incumbent
   std::int64_t explore(const Budget& budget);
 
+  // What follows is to be asked between two calls of `explore`, not during one.
   double bound() const;              // no point of the box is better: proved
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
-  std::size_t open() const { return heap_.size() + rest_.size() / layout_.stride(); }
+  std::size_t open() const;
   std::size_t bytes() const { return store_.bytes(); }
   double stuck() const { return stuck_; }
   double operations() const { return operations_; }  // of matrix products so far
@@ -79,7 +80,14 @@ class Tree {
 
  private:
   struct Crew;
-  void work(Crew& crew);
+  // The stack of a thread whose time was over, and how far it had dived: the next call
+  // goes on there, so that the clock does not change the order of a single thread, and
+  // several do not fill the open list at the end of each call.
+  struct Rest {
+    std::vector<double> stack;
+    std::int64_t dived = 0;
+  };
+  void work(Crew& crew, Rest& rest);
   void push(const double* node);
   bool pop(double* node);
   void give_back(std::vector<double>& stack);
@@ -92,11 +100,8 @@ class Tree {
   Layout layout_;
   std::vector<double> lower_, upper_, point_;
   Store store_;
-  std::vector<std::pair<double, std::uint32_t>> heap_;
-  // The stack of a single thread whose time was over, and how far it had dived: the next
-  // call goes on there, so that the clock does not change the order of the search.
-  std::vector<double> rest_;
-  std::int64_t rest_dived_ = 0;
+  std::vector<std::pair<double, std::uint64_t>> heap_;
+  std::vector<Rest> rests_;  // one for each thread
   std::atomic<double> value_, cutoff_;
   std::atomic<std::size_t> waiting_nodes_{0};
   double stuck_ = -std::numeric_limits<double>::infinity();  // leaves too thin to split

@@ -114,7 +114,7 @@ class BoxSearch:
             return
         tree.offer(run.x)
         neurons = max(1, run.problem.ensemble.num_neurons)
-        nodes = min(max(64, GLANCE_NEURONS // neurons), run.limits.nodes)
+        nodes = min(max(8, GLANCE_NEURONS // neurons), run.limits.nodes)
         self._explore(run, tree, nodes, run.remaining(), threads=1)
 
     def _first_values(self, run: Run, rng: np.random.Generator) -> None:
@@ -122,7 +122,7 @@ class BoxSearch:
         starts = domain.sample(self.starts, rng)
         if run.x is not None:
             starts = np.concatenate([run.x[None], starts])
-        points, _ = ascend(ensemble, domain, starts)
+        points, _ = ascend(ensemble, domain, starts, stop=run.ended)
         run.offer(points[:1])
         for point in distinct(points, domain, self.polished):
             if run.ended() is not None:

@@ -7,6 +7,8 @@ pattern, so the best point of a cell is a linear program in the inputs alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ennopt.domain import Domain
@@ -19,7 +21,11 @@ SHORTEST_STEP = 1e-7
 
 
 def ascend(
-    ensemble: Ensemble, domain: Domain, starts: Array, steps: int = 60
+    ensemble: Ensemble,
+    domain: Domain,
+    starts: Array,
+    steps: int = 60,
+    stop: Callable[[], object] = lambda: None,
 ) -> tuple[Array, Array]:
     """Follow the signs of the gradient from many points at once.
 
@@ -33,6 +39,8 @@ def ascend(
         (num_points, num_inputs)
     steps
         Steps of each point; a step that does not help is halved.
+    stop
+        Asked before each step; a true answer ends the ascent.
 
     Returns
     -------
@@ -44,6 +52,8 @@ def ascend(
     sizes = np.full((len(points), 1), 0.25)
     slopes = ensemble.gradient(points)[:, 0]
     for _ in range(steps):
+        if stop():
+            break
         moved = domain.project(points + sizes * np.sign(slopes) * domain.widths)
         reached = ensemble(moved)[:, 0]
         better = reached > values

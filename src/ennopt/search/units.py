@@ -120,26 +120,44 @@ def explore_with(
         Called when the tree has a better point than the record.
     """
     pending: dict[Any, Unit] = {}
-    closed, flying = -math.inf, 0.0
+    try:
+        _hand_out(executor, run, tree, make, improve, pending)
+    finally:
+        for future, unit in pending.items():
+            future.cancel()
+            tree.add(unit.nodes)  # unfinished work stays open
+
+
+def _hand_out(
+    executor: Executor,
+    run: Run,
+    tree: Tree,
+    make: Callable[[Array, float, float], Unit],
+    improve: Callable[[], None],
+    pending: dict[Any, Unit],
+) -> None:
+    """The loop of `explore_with`; `pending` holds what is under way."""
+    closed, flights = -math.inf, 2 * run.tools.threads
     while (tree.open or pending) and run.ended() is None:
-        while tree.open and len(pending) < 2 * run.tools.threads:
-            left = run.limits.nodes - run.nodes - flying
-            if left <= 0:
-                break
-            share = math.ceil(tree.open / (2 * run.tools.threads))
-            nodes = tree.take(min(NODES_PER_UNIT, share))
-            limit = min(left, run.limits.nodes)
+        while tree.open and len(pending) < flights:
+            limit = math.inf
+            if math.isfinite(run.limits.nodes):
+                flying = sum(unit.limit for unit in pending.values())
+                left = run.limits.nodes - run.nodes - flying
+                if left <= 0:
+                    break
+                limit = math.ceil(left / flights)
+            nodes = tree.take(min(NODES_PER_UNIT, math.ceil(tree.open / flights)))
             unit = make(nodes, limit, min(UNIT_SECONDS, run.remaining()))
             pending[executor.submit(explore_unit, unit)] = unit
-            flying += limit if math.isfinite(limit) else 0.0
         finished = [future for future in pending if future.done()]
         if not finished:
             time.sleep(POLL_SECONDS)
             run.tick()
             continue
         for future in finished:
-            unit, result = pending.pop(future), future.result()
-            flying -= unit.limit if math.isfinite(unit.limit) else 0.0
+            result = future.result()
+            del pending[future]
             run.count(result.count)
             tree.offer(result.x)
             tree.add(result.nodes)
@@ -147,6 +165,3 @@ def explore_with(
         improve()
         run.prove(max([tree.bound, closed, *(u.bound for u in pending.values())]))
         run.tick()
-    for future, unit in pending.items():
-        future.cancel()
-        tree.add(unit.nodes)  # unfinished work stays open
