@@ -23,6 +23,7 @@ from ennopt.milp.formulation import big_m
 from ennopt.milp.model import (
     TIGHT_TOLERANCE,
     Backend,
+    LinearModel,
     MilpProgress,
     MilpResult,
     MilpStatus,
@@ -228,10 +229,7 @@ class _Search:
         record, problem = self.record, self.record.problem
         scaled = normalized(problem.ensemble, piece.domain, piece.bounds)
         made = big_m(scaled.ensemble, scaled.domain, scaled.bounds)
-        margin, counted = 0.0, 0
-        if made.model.num_integer:  # bounds of linear programs are rigorous
-            margin = self.solver.capabilities.margin * spread(scaled)
-            margin += TIGHT_TOLERANCE
+        margin, counted = solver_margin(self.solver, scaled, made.model), 0
         if record.details["boxes"] == 1:
             record.details |= {
                 "columns": made.model.num_columns,
@@ -257,25 +255,34 @@ class _Search:
         start = None
         if record.x is not None and piece.domain.contains(record.x):
             start = made.assignment(record.x / scaled.inputs)
-        found = self.solver.solve(
-            made.model,
-            SolveOptions(
-                time_limit=record.remaining(),
-                node_limit=max(1, record.limits.nodes - record.nodes),
-                gap=GAP_SHARE * record.limits.gap,
-                absolute_gap=GAP_SHARE
-                * problem.tolerance(0.0, record.limits.gap)
-                / scaled.output,
-                tolerance=TIGHT_TOLERANCE,
-                threads=record.tools.threads,
-                seed=record.tools.seed,
-            ),
-            SolveHooks(progress=told, start=start),
-        )
+        options = solver_options(record, scaled, record.remaining())
+        hooks = SolveHooks(progress=told, start=start)
+        found = self.solver.solve(made.model, options, hooks)
         record.count(found.nodes - counted)
         if found.x is not None:
             record.offer(made.point(found.x) * scaled.inputs)
         return found, proved(found.bound)
+
+
+def solver_options(run: Run, scaled: Normalized, seconds: float) -> SolveOptions:
+    """What a solver is told so that the run can close its gap."""
+    tolerance = run.problem.tolerance(0.0, run.limits.gap)
+    return SolveOptions(
+        time_limit=seconds,
+        node_limit=max(1, run.limits.nodes - run.nodes),
+        gap=GAP_SHARE * run.limits.gap,
+        absolute_gap=GAP_SHARE * tolerance / scaled.output,
+        tolerance=TIGHT_TOLERANCE,
+        threads=run.tools.threads,
+        seed=run.tools.seed,
+    )
+
+
+def solver_margin(solver: Backend, scaled: Normalized, model: LinearModel) -> float:
+    """How far a solver's bound is moved outward, in the units of the model."""
+    if not model.num_integer:
+        return 0.0  # bounds of linear programs are rigorous
+    return solver.capabilities.margin * spread(scaled) + TIGHT_TOLERANCE
 
 
 def spread(scaled: Normalized) -> float:

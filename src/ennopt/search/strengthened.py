@@ -19,7 +19,6 @@ from ennopt.milp.cuts import BendersCuts, IdealCuts
 from ennopt.milp.formulation import Formulation, big_m
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import (
-    TIGHT_TOLERANCE,
     Backend,
     Cut,
     LicenceError,
@@ -35,9 +34,7 @@ from ennopt.milp.model import (
 from ennopt.milp.units import Normalized, normalized
 from ennopt.network import Array
 from ennopt.run import SOUNDNESS_SLACK, Run
-
-GAP_SHARE = 0.5
-"""Share of the gap asked for that is left to the solver; its margin takes the rest."""
+from ennopt.search.bigm import solver_margin, solver_options
 
 SLOWEST_ROUND = 1e-4
 """Rounds at the root end when the bound falls by less than this, relatively."""
@@ -287,18 +284,7 @@ class _Solve:
     def call(
         self, model: LinearModel, seconds: float, hooks: SolveHooks
     ) -> tuple[MilpResult, str]:
-        run = self.run
-        options = SolveOptions(
-            time_limit=seconds,
-            node_limit=max(1, run.limits.nodes - run.nodes),
-            gap=GAP_SHARE * run.limits.gap,
-            absolute_gap=GAP_SHARE
-            * run.problem.tolerance(0.0, run.limits.gap)
-            / self.same.output,
-            tolerance=TIGHT_TOLERANCE,
-            threads=run.tools.threads,
-            seed=run.tools.seed,
-        )
+        options = solver_options(self.run, self.same, seconds)
         try:
             found = self.solver.solve(model, options, hooks)
         except LicenceError:
@@ -351,7 +337,8 @@ class _Solve:
     def prove(self, bound: float) -> None:
         """Believe the solver, unless a point contradicts it."""
         run = self.run
-        proved = (bound + self.solver.capabilities.margin) * self.same.output
+        margin = solver_margin(self.solver, self.same, self.made.model)
+        proved = (bound + margin) * self.same.output
         if proved < run.value - SOUNDNESS_SLACK * max(1.0, abs(run.value)):
             self.contradictory = True
         else:

@@ -36,6 +36,7 @@ from ennopt.network import Array, Ensemble
 from ennopt.problem import Problem
 from ennopt.result import Limits, Progress, Status
 from ennopt.run import Callback, Run
+from ennopt.search.bigm import solver_margin
 from ennopt.search.box import BoxSearch
 
 ENDINGS = {
@@ -198,7 +199,8 @@ class ByMilp:
             if found.x is None
             else domain.project(made.point(found.x) * same.inputs)
         )
-        bound = (found.bound + solver.capabilities.margin) * same.output
+        margin = solver_margin(solver, same, made.model)
+        bound = (found.bound + margin) * same.output
         return Piece(
             x,
             min(bound, least),
