@@ -82,7 +82,8 @@ def in_process(*arguments: str) -> dict:
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     if done.returncode != 0:
-        return {"error": done.stderr.strip().splitlines()[-1][:120]}
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {"error": words[-1][:120]}
     answer: dict = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -90,7 +91,8 @@ def in_process(*arguments: str) -> dict:
 def cell(entry: dict) -> str:
     """Seconds of a proof, or the gap at the limit."""
     if "error" in entry:
-        return "refused"
+        licence = "icen" in entry["error"]
+        return "beyond licence" if licence else f"failed: {entry['error']}"
     if entry["proved"]:
         return f"{entry['seconds']:.2f} s"
     return f"gap {entry['gap']:.1%}" if math.isfinite(entry["gap"]) else "no value"
@@ -101,13 +103,15 @@ def seconds(entry: dict, limit: float) -> float:
     return max(entry["seconds"] if entry["proved"] else limit, 1e-3)
 
 
-def mean_ratio(rows: list[dict], solvers: list[str], limit: float) -> float:
+def mean_ratio(
+    rows: list[dict], solvers: list[str], limit: float, own_limit: float
+) -> float:
     """Geometric mean of the best solver's time over ours, where one accepts."""
     logs = []
     for row in rows:
         theirs = [seconds(row[s], limit) for s in solvers if "error" not in row[s]]
         if theirs and "error" not in row["box"]:
-            logs.append(math.log(min(theirs) / seconds(row["box"], limit)))
+            logs.append(math.log(min(theirs) / seconds(row["box"], own_limit)))
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
@@ -147,7 +151,8 @@ def machine() -> str:
 
 def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
     """The whole report in Markdown."""
-    heads = ["instance", "engine", "nodes", "nodes/s", "Gflop/s", "of peak", "MB"]
+    heads = ["instance", "engine", "with import"]
+    heads += ["nodes", "nodes/s", "Gflop/s", "of peak", "MB"]
     heads += list(options.solvers)
     lines = [
         "# Engine benchmark",
@@ -170,7 +175,8 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
             continue
         share = ours["gigaflops"] / (peak * options.threads)
         entries = [
-            row["name"], cell(ours), str(ours["nodes"]), f"{ours['rate']:.0f}",
+            row["name"], cell(ours), f"{ours['with_import']:.2f} s",
+            str(ours["nodes"]), f"{ours['rate']:.0f}",
             f"{ours['gigaflops']:.1f}", f"{share:.0%}", f"{ours['megabytes']:.0f}",
             *(cell(row[s]) for s in options.solvers),
         ]  # fmt: skip
@@ -185,7 +191,7 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
     if len(free) > 1:
         groups.append(free)
     for group in groups:
-        ratio = mean_ratio(rows, group, options.solver_limit)
+        ratio = mean_ratio(rows, group, options.solver_limit, options.limit)
         name = group[0] if len(group) == 1 else "the best of " + " and ".join(group)
         lines.append(f"- geometric mean of {name} / engine: {ratio:.1f}")
     for solver in options.solvers:

@@ -3,7 +3,8 @@
 Solves one ensemble for the given time, samples memory, value and bound all the while,
 and ends the run by Ctrl-C. Before that, short runs measure how far past a limit, a
 callback's stop and Ctrl-C the engine goes. Exits with 1 if a bound went up, a value
-went down or the bound fell below the value.
+went down, the bound fell below the value, a stop took a second or more, or the memory
+passed the limit.
 
     python benchmarks/soak.py ENSEMBLE.npz --seconds 1800 --threads 2
 """
@@ -27,6 +28,9 @@ from ennopt.search.box import BoxSearch
 
 PROMPT_SECONDS = 5.0
 """Length of a run that measures how soon it stops."""
+
+SPARE_MEGABYTES = 200.0
+"""What the process may hold beside the open nodes."""
 
 
 class Watch:
@@ -89,6 +93,8 @@ def prompt(path: Path, threads: int) -> dict[str, float]:
     pressed: list[float] = []
     press_ctrl_c(PROMPT_SECONDS, pressed)
     run(path, Limits(), threads, Watch())
+    if not pressed:
+        raise SystemExit(f"Expected a harder ensemble than {path.name}.")
     delays["Ctrl-C"] = time.perf_counter() - pressed[0]
     return delays
 
@@ -97,17 +103,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ensemble", type=Path)
     parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--megabytes", type=float, default=1024.0, help="of nodes")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     print(f"# Soak: {options.ensemble.stem}, {options.threads} threads\n")
-    for name, delay in prompt(options.ensemble, options.threads).items():
-        print(f"- stopped {delay:.2f} s after {name}", flush=True)
+    delays = prompt(options.ensemble, options.threads)
     watch, pressed = Watch(), []
     press_ctrl_c(options.seconds, pressed)
-    result = run(options.ensemble, Limits(), options.threads, watch)
+    limits = Limits(memory=options.megabytes * 2**20)
+    result = run(options.ensemble, limits, options.threads, watch)
     if pressed:
         late = time.perf_counter() - pressed[0]
-        print(f"- stopped {late:.2f} s after Ctrl-C at {options.seconds:.0f} s")
+        delays[f"Ctrl-C at {options.seconds:.0f} s"] = late
+    for name, delay in delays.items():
+        print(f"- stopped {delay:.2f} s after {name}")
     print(f"- {len(watch.moments)} moments, {watch.faults()} of them contradict")
     print(f"- {result.status}, {result.nodes} nodes\n")
     print("| seconds | value | bound | nodes | MB |\n|---|---|---|---|---|")
@@ -118,7 +127,12 @@ def main() -> int:
             f"| {m.seconds:.0f} | {m.value:.6f} | {m.bound:.6f} | {m.nodes} "
             f"| {watch.megabytes[at]:.0f} |"
         )
-    return 1 if watch.faults() else 0
+    most = max(watch.megabytes)
+    print(
+        f"\nAt most {most:.0f} MB; {options.megabytes:.0f} MB for open nodes allowed."
+    )
+    sound = watch.faults() == 0 and most < options.megabytes + SPARE_MEGABYTES
+    return 0 if sound and max(delays.values()) < 1.0 else 1
 
 
 if __name__ == "__main__":
