@@ -17,10 +17,10 @@ namespace nb = nanobind;
 
 namespace ennopt {
 
-#if defined(__x86_64__)
-extern const BoundTable table_v2, table_v3, table_v4;
-#else
+#if defined(ENNOPT_PLAIN)
 extern const BoundTable table_plain;
+#else
+extern const BoundTable table_v1, table_v3, table_v4;
 #endif
 
 namespace {
@@ -29,9 +29,11 @@ using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::vector<const BoundTable*> supported() {
-#if defined(__x86_64__)
+#if defined(ENNOPT_PLAIN)
+  return {&table_plain};
+#else
   __builtin_cpu_init();
-  std::vector<const BoundTable*> tables{&table_v2};
+  std::vector<const BoundTable*> tables{&table_v1};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2"))
     tables.push_back(&table_v3);
@@ -40,8 +42,6 @@ std::vector<const BoundTable*> supported() {
       __builtin_cpu_supports("avx512cd"))
     tables.push_back(&table_v4);
   return tables;
-#else
-  return {&table_plain};
 #endif
 }
 
