@@ -7,9 +7,23 @@ import pytest
 
 from ennopt.bounds.compiled import compile_model, kernel
 from ennopt.bounds.node import bound_nodes
-from ennopt.bounds.nodes import Fate, NodeModel, Nodes, NodeSettings
+from ennopt.bounds.nodes import (
+    HELD_OFF,
+    HELD_ON,
+    Fate,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+)
 from ennopt.domain import Domain
-from oracles import DEGENERATE, random_case, random_domain, random_ensemble
+from ennopt.network import Ensemble
+from oracles import (
+    DEGENERATE,
+    random_case,
+    random_domain,
+    random_ensemble,
+    random_network,
+)
 
 MODULE = kernel()
 pytestmark = pytest.mark.skipif(MODULE is None, reason="the extension is not built")
@@ -44,58 +58,101 @@ def fresh(model, lower, upper, settings=None):
 
 
 def scale_of(model):
-    return 1.0 + sum(float(sizes[-1][0]) for sizes in model.sizes)
+    """Largest magnitude that a sum can meet."""
+    return sum(float(sizes[-1][0]) for sizes in model.sizes)
 
 
-def check(ensemble, domain, settings, name, rng, count=19, score_tolerance=1e-6):
-    model = NodeModel(ensemble, domain)
-    compiled = compile_model(ensemble, domain)
+def largest(cut, lower, upper):
+    """Largest values of linear functions, constant first, on their boxes."""
+    slopes = cut[:, 1:]
+    return cut[:, 0] + np.where(slopes > 0, slopes * upper, slopes * lower).sum(axis=1)
+
+
+def hold_some(nodes, rng):
+    """Hold some neurons on and off, as branching does."""
+    free = (nodes.states < HELD_ON) & (rng.random(nodes.states.shape) < 0.3)
+    held = rng.choice([HELD_ON, HELD_OFF], size=nodes.states.shape)
+    nodes.states = np.where(free, held, nodes.states).astype(np.uint8)
+    drawn = rng.random(nodes.states.shape) * rng.choice([0.0, 0.3])
+    now = (nodes.states == HELD_ON) | (nodes.states == HELD_OFF)
+    nodes.multipliers = np.where(free, drawn, nodes.multipliers) * now
+
+
+def compare(case, settings, name, rows, cutoff, slack, ties):
+    """Bound the same nodes both ways; returns the kernel's and the specification's.
+
+    With `ties` a maximum lies on an exact kink: rounding decides slope steps, which
+    move no bound, but the majorant and the scores.
+    """
+    model, compiled = case
+    found, told, points, low, high, scores = MODULE.bound_nodes(
+        compiled, settings_of(settings), rows, cutoff, name
+    )
+    shape = (model.num_inputs, model.num_neurons)
+    mine, nodes = Nodes.unpacked(found, *shape), Nodes.unpacked(rows, *shape)
+    spec = bound_nodes(model, settings, nodes, cutoff)
+
+    def close(got, wanted, rtol=TOLERANCE, atol=slack):
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
+
+    np.testing.assert_array_equal(told[:, 0] == Fate.CLOSED, spec.fate == Fate.CLOSED)
+    alive = spec.fate != Fate.CLOSED
+    np.testing.assert_array_equal(told[alive, 0], spec.fate[alive])
+    np.testing.assert_array_equal(mine.flag[alive], nodes.flag[alive])
+    for field in ("bound", "lower", "upper"):
+        close(getattr(mine, field)[alive], getattr(nodes, field)[alive])
+    unstable = (nodes.states < HELD_ON) & alive[:, None]
+    np.testing.assert_array_equal(mine.states[alive] < HELD_ON, unstable[alive])
+    np.testing.assert_array_equal(
+        np.where(unstable, 0, mine.states)[alive],
+        np.where(unstable, 0, nodes.states)[alive],
+    )
+    close(np.where(unstable, low, 0), np.where(unstable, spec.lower, 0))
+    close(np.where(unstable, high, 0), np.where(unstable, spec.upper, 0))
+    close(scores[alive], spec.scores[alive], 1e-3 if ties else 1e-6)
+    if ties:
+        return mine, nodes
+    bytes_apart = mine.states.astype(int) - nodes.states
+    assert np.abs(bytes_apart[unstable]).max(initial=0) <= 1
+    old = Nodes.unpacked(rows, *shape)
+    mine_cut, spec_cut, old_cut = (
+        np.column_stack([n.constant, n.cut])[alive] for n in (mine, nodes, old)
+    )
+    # Of two cuts that are equally high, rounding chooses the one to keep.
+    tied = np.any(mine_cut != spec_cut, axis=1) & (
+        np.all(mine_cut == old_cut, axis=1) | np.all(spec_cut == old_cut, axis=1)
+    )
+    close(mine_cut[~tied], spec_cut[~tied])
+    box = nodes.lower[alive][tied], nodes.upper[alive][tied]
+    close(largest(mine_cut[tied], *box), largest(spec_cut[tied], *box))
+    close(points[alive], spec.points[alive])
+    close(told[alive, 3], spec.values[alive])
+    np.testing.assert_array_equal(told[alive, 4], spec.neuron[alive])
+    split = alive & (spec.fate == Fate.SPLIT) & (spec.neuron < 0)
+    np.testing.assert_array_equal(told[split, 1], spec.split[split])
+    close(told[split, 2], spec.middle[split])
+    close(mine.multipliers[alive], nodes.multipliers[alive], 1e-6)
+    return mine, nodes
+
+
+def check(
+    ensemble, domain, settings, name, rng, count=19, slack=TOLERANCE, ties=False
+):  # fmt: skip
+    """Without a cutoff, then on what each of the two leaves to its children."""
+    case = NodeModel(ensemble, domain), compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, count, rng)
-    nodes = fresh(model, lower, upper, settings)
-    cutoff = -np.inf
+    rows = fresh(case[0], lower, upper, settings).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
-    slack = TOLERANCE * scale_of(model)
-    # A first bound without a cutoff, then twice on the children's inheritance.
-    for _ in range(3):
-        before = nodes.packed()
-        found, told, _, low, high, scores = MODULE.bound_nodes(
-            compiled, settings_of(settings), before, cutoff, name
-        )
-        spec = bound_nodes(model, settings, nodes, cutoff)
-        mine = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
-        np.testing.assert_array_equal(told[:, 0] == Fate.CLOSED, spec.fate == 0)
-        alive = spec.fate != Fate.CLOSED
-        np.testing.assert_array_equal(told[alive, 0], spec.fate[alive])
-        for field in ("bound", "lower", "upper"):
-            got, wanted = getattr(mine, field)[alive], getattr(nodes, field)[alive]
-            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=slack)
-        unstable = (nodes.states < 252) & alive[:, None]
-        np.testing.assert_array_equal(mine.states[alive] < 252, unstable[alive])
-        np.testing.assert_array_equal(
-            np.where(unstable, 0, mine.states)[alive],
-            np.where(unstable, 0, nodes.states)[alive],
-        )
-        np.testing.assert_allclose(
-            np.where(unstable, low, 0), np.where(unstable, spec.lower, 0), atol=slack
-        )
-        np.testing.assert_allclose(
-            np.where(unstable, high, 0), np.where(unstable, spec.upper, 0), atol=slack
-        )
-        np.testing.assert_allclose(
-            scores[alive], spec.scores[alive], rtol=score_tolerance, atol=slack
-        )
-        np.testing.assert_array_equal(told[alive, 4], spec.neuron[alive])
-        np.testing.assert_allclose(
-            mine.multipliers[alive], nodes.multipliers[alive], rtol=1e-6, atol=1e-9
-        )
-        cutoff = level
-        if settings.branch_neurons:  # hold some neurons on and off, as branching does
-            free = (nodes.states < 252) & (rng.random(nodes.states.shape) < 0.3)
-            held = rng.choice([252, 253], size=nodes.states.shape)
-            nodes.states = np.where(free, held, nodes.states).astype(np.uint8)
-            drawn = rng.random(nodes.states.shape) * rng.choice([0.0, 0.3])
-            now = (nodes.states == 252) | (nodes.states == 253)
-            nodes.multipliers = np.where(free, drawn, nodes.multipliers) * now
+    batches = [(rows, -np.inf)]
+    for generation in range(3):
+        following = []
+        for rows, cutoff in batches:
+            pair = compare(case, settings, name, rows, cutoff, slack, ties)
+            for nodes in pair:
+                if settings.branch_neurons:
+                    hold_some(nodes, rng)
+                following.append((nodes.packed(), level))
+        batches = following if generation == 0 else following[:2]
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -119,20 +176,40 @@ def test_kernel_equals_specification_on_random_shapes(name, settings, rng):
 
 
 @pytest.mark.parametrize("name", SETS)
+def test_kernel_equals_specification_on_many_inputs(name, rng):
+    settings = NodeSettings(branch_neurons=True)
+    for members, inputs, widths in [(2, 17, (5,)), (3, 20, (7, 6)), (1, 33, (6, 5, 4))]:
+        ensemble = random_ensemble(rng, members, inputs, widths, weighted=True)
+        check(ensemble, random_domain(rng, inputs), settings, name, rng)
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("neurons", [False, True], ids=["inputs", "neurons"])
 @pytest.mark.parametrize("case", DEGENERATE)
-def test_kernel_equals_specification_on_degenerate_ensembles(name, case, rng):
+def test_kernel_equals_specification_on_degenerate_ensembles(name, neurons, case, rng):
     ensemble, domain = DEGENERATE[case](rng)
-    # Where a maximum lies on an exact kink, rounding decides a slope step, which moves
-    # no bound but the scores a little.
-    tolerance = 1e-3 if case == "kinks at the bounds" else 1e-6
-    check(ensemble, domain, NodeSettings(), name, rng, score_tolerance=tolerance)
+    settings = NodeSettings(branch_neurons=neurons)
+    ties = case == "kinks at the bounds"
+    check(ensemble, domain, settings, name, rng, count=11, ties=ties)
 
 
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("scales", [(1e6,), (1e-6,), (1e6, 1e-6)], ids=repr)
+def test_kernel_equals_specification_on_huge_and_tiny_weights(name, scales, rng):
+    for widths in ((6,), (5, 4)):
+        members = [random_network(rng, 3, widths, scale=scale) for scale in scales]
+        ensemble, domain = Ensemble((*members, *members[:1])), random_domain(rng, 3)
+        slack = TOLERANCE * scale_of(NodeModel(ensemble, domain))
+        check(ensemble, domain, NodeSettings(), name, rng, slack=slack)
+
+
+@pytest.mark.parametrize("neurons", [False, True], ids=["inputs", "neurons"])
 @pytest.mark.parametrize("seed", range(30))
-def test_kernel_equals_specification_on_random_cases(seed):
+def test_kernel_equals_specification_on_random_cases(seed, neurons):
     rng = np.random.default_rng(seed)
     ensemble, domain = random_case(rng)
-    check(ensemble, domain, NodeSettings(), SETS[-1], rng)
+    settings, name = NodeSettings(branch_neurons=neurons), SETS[seed % len(SETS)]
+    check(ensemble, domain, settings, name, rng, count=11)
 
 
 @pytest.mark.parametrize("name", SETS)
