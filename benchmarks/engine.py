@@ -20,6 +20,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -103,16 +104,22 @@ def seconds(entry: dict, limit: float) -> float:
     return max(entry["seconds"] if entry["proved"] else limit, 1e-3)
 
 
+def geometric(numbers: Iterable[float]) -> float:
+    """Geometric mean; nan of nothing."""
+    logs = [math.log(max(number, 1e-3)) for number in numbers]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
 def mean_ratio(
     rows: list[dict], solvers: list[str], limit: float, own_limit: float
 ) -> float:
     """Geometric mean of the best solver's time over ours, where one accepts."""
-    logs = []
+    ratios = []
     for row in rows:
         theirs = [seconds(row[s], limit) for s in solvers if "error" not in row[s]]
         if theirs and "error" not in row["box"]:
-            logs.append(math.log(min(theirs) / seconds(row["box"], own_limit)))
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+            ratios.append(min(theirs) / seconds(row["box"], own_limit))
+    return geometric(ratios)
 
 
 def behind(rows: list[dict], solver: str) -> list[str]:
@@ -182,6 +189,16 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
         ]  # fmt: skip
         lines.append("| " + " | ".join(entries) + " |")
     done = [r["box"] for r in rows if r["box"].get("proved")]
+    if done:
+        means = [
+            geometric(e[key] for e in done) for key in ("seconds", "nodes", "rate")
+        ]
+        lines.append(
+            "| geometric mean of the proved | {:.2f} s | | {:.0f} | {:.0f} |".format(
+                *means
+            )
+            + " |" * (len(heads) - 5)
+        )
     lines.append("")
     for limit in (1, 10, 60, 300, 3600):
         count = sum(entry["seconds"] <= limit for entry in done)
