@@ -1,0 +1,234 @@
+"""Bounds of nodes contain samples and exact optima, for each way to compute them."""
+
+import dataclasses
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+from ennopt.bounds.compiled import compile_model, kernel
+from ennopt.bounds.node import bound_nodes
+from ennopt.bounds.nodes import (
+    HELD_OFF,
+    HELD_ON,
+    OFF,
+    ON,
+    Fate,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+)
+from ennopt.domain import Domain
+from oracles import (
+    DEGENERATE,
+    exact_maximum,
+    random_case,
+    random_domain,
+    random_ensemble,
+)
+
+MODULE = kernel()
+SETS = MODULE.instruction_sets() if MODULE else []
+
+
+def by_kernel(name, ensemble, domain, settings):
+    """What bounds packed nodes by one instruction set."""
+    own = MODULE.Settings()
+    for field, value in dataclasses.asdict(settings).items():
+        setattr(own, field, value)
+    model = compile_model(ensemble, domain)
+
+    def bound(rows, cutoff):
+        found, told, _, low, high, _ = MODULE.bound_nodes(
+            model, own, rows, cutoff, name
+        )
+        return found, told[:, 0], low, high
+
+    return bound
+
+
+def by_numpy(ensemble, domain, settings):
+    """What bounds packed nodes by the specification."""
+    model = NodeModel(ensemble, domain)
+
+    def bound(rows, cutoff):
+        nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+        out = bound_nodes(model, settings, nodes, cutoff)
+        return nodes.packed(), out.fate, out.lower, out.upper
+
+    return bound
+
+
+WAYS = pytest.mark.parametrize(
+    "way",
+    [pytest.param(partial(by_kernel, name), id=name) for name in SETS]
+    + [pytest.param(by_numpy, id="numpy")],
+)
+BRANCHING = pytest.mark.parametrize(
+    "settings",
+    [NodeSettings(), NodeSettings(branch_neurons=True)],
+    ids=["inputs", "neurons"],
+)
+
+
+def boxes_in(domain, count, rng):
+    """Boxes of all sizes inside the domain, the domain itself first."""
+    a, b = domain.sample(count, rng), domain.sample(count, rng)
+    b = a + rng.choice([1.0, 0.3, 0.03, 1e-4], size=(count, 1)) * (b - a)
+    lower, upper = np.minimum(a, b), np.maximum(a, b)
+    lower[0], upper[0] = domain.lower, domain.upper
+    return lower, upper
+
+
+def fresh(model, domain, settings, lower, upper):
+    rows = np.repeat(Nodes.root(model, domain, settings).packed(), len(lower), axis=0)
+    nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+    nodes.lower, nodes.upper = lower.copy(), upper.copy()
+    return nodes
+
+
+def samples(lower, upper, rng, count=150):
+    """Corners and inner points of each box, (num_boxes, count, num_inputs)."""
+    shares = rng.random((len(lower), count, lower.shape[1]))
+    shares[:, : count // 3] = np.round(shares[:, : count // 3])
+    points = lower[:, None] + shares * (upper - lower)[:, None]
+    return np.clip(points, lower[:, None], upper[:, None])
+
+
+def neurons_at(model, points):
+    hidden = [h for m in model.members for h in m.preactivations(points)[:-1]]
+    return np.concatenate([np.zeros((*points.shape[:-1], 0)), *hidden], axis=-1)
+
+
+def assert_contains(model, nodes, low, high, points, values, neurons, mine):
+    """Points `mine` of each node keep to its bounds and to the states of neurons."""
+    count = 0
+    for i, state in enumerate(nodes.states):
+        h, value = neurons[i][mine[i]], values[i][mine[i]]
+        count += len(value)
+        assert np.all(value <= nodes.bound[i])
+        free = state < HELD_ON
+        assert np.all(h[:, free] <= high[i, free])
+        assert np.all(h[:, free] >= low[i, free])
+        assert np.all(h[:, state == ON] >= 0.0)
+        assert np.all(h[:, state == OFF] <= 0.0)
+        cut = points[i][mine[i]] @ nodes.cut[i] + nodes.constant[i]
+        assert np.all(cut >= value)
+    return count
+
+
+def shapes(rng, count):
+    for _ in range(count):
+        inputs = int(rng.integers(1, 7))
+        widths = [int(n) for n in rng.integers(1, 10, size=int(rng.integers(1, 5)))]
+        yield (
+            random_ensemble(
+                rng, int(rng.integers(1, 4)), inputs, widths, weighted=True
+            ),
+            random_domain(rng, inputs),
+        )
+
+
+@WAYS
+def test_no_sample_leaves_the_bounds_of_its_box(way, rng):
+    for ensemble, domain in shapes(rng, 20):
+        model, settings = NodeModel(ensemble, domain), NodeSettings()
+        lower, upper = boxes_in(domain, 60, rng)
+        rows = fresh(model, domain, settings, lower, upper).packed()
+        found, _, low, high = way(ensemble, domain, settings)(rows, -np.inf)
+        nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+        points = samples(lower, upper, rng)
+        values = ensemble(points)[..., 0]
+        assert_contains(
+            model, nodes, low, high, points, values, neurons_at(model, points),
+            np.ones(values.shape, dtype=bool),
+        )  # fmt: skip
+
+
+@WAYS
+@BRANCHING
+def test_no_sample_above_the_cutoff_is_lost(way, settings, rng):
+    """Through three generations: clipped, bounded again, held on and off."""
+    total = clipped = 0
+    for ensemble, domain in shapes(rng, 12):
+        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
+        lower, upper = boxes_in(domain, 40, rng)
+        points = samples(lower, upper, rng)
+        values, neurons = ensemble(points)[..., 0], neurons_at(model, points)
+        cutoff = float(np.quantile(values, 0.6))
+        rows = fresh(model, domain, settings, lower, upper).packed()
+        good = values > cutoff
+        for _ in range(3):
+            found, fate, low, high = bound(rows, cutoff)
+            assert not good[fate == Fate.CLOSED].any()
+            nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+            alive = fate != Fate.CLOSED
+            inside = (points >= nodes.lower[:, None]) & (points <= nodes.upper[:, None])
+            assert np.all(inside.all(axis=2) | ~good)
+            clipped += np.count_nonzero(~inside.all(axis=2)[alive])
+            mine = good & alive[:, None]
+            total += assert_contains(
+                model, nodes, low, high, points, values, neurons, mine
+            )
+            if settings.branch_neurons and model.num_neurons:
+                free = nodes.states < HELD_ON
+                chosen = np.argmax(free * rng.random(free.shape), axis=1)
+                at = np.flatnonzero(free.any(axis=1))
+                side = rng.choice([HELD_ON, HELD_OFF], size=len(at))
+                nodes.states[at, chosen[at]] = side
+                nodes.multipliers[at, chosen[at]] = rng.random(len(at))
+                h = neurons[at, :, chosen[at]]
+                good[at] &= np.where(side[:, None] == HELD_ON, h >= 0.0, h <= 0.0)
+            rows = nodes.packed()
+    assert total > 20_000
+    assert clipped > 1000
+
+
+@cache
+def exact_cases():
+    """Random cases with sub-boxes and the exact maximum on each: 3,000 boxes."""
+    cases = []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        ensemble, domain = random_case(rng)
+        lower, upper = boxes_in(domain, 20, rng)
+        exact = [
+            exact_maximum(ensemble, Domain(low, high))
+            for low, high in zip(lower, upper, strict=True)
+        ]
+        values = np.array([value for value, _ in exact])
+        cases.append((ensemble, domain, lower, upper, values, [x for _, x in exact]))
+    return cases
+
+
+@WAYS
+@BRANCHING
+def test_bounds_of_boxes_contain_exact_optima(way, settings):
+    for ensemble, domain, lower, upper, exact, points in exact_cases():
+        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
+        rows = fresh(model, domain, settings, lower, upper).packed()
+        found, _, _, _ = bound(rows, -np.inf)
+        assert np.all(found[:, 0] >= exact)
+        cutoff = float(np.median(exact))
+        for _ in range(2):  # with a cutoff, from the cuts of the first bounds
+            found, fate, _, _ = bound(found, cutoff)
+            nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+            good = exact > cutoff
+            assert not np.any(good & (fate == Fate.CLOSED))
+            assert np.all(nodes.bound[good] >= exact[good])
+            x = np.array(points)
+            inside = np.all((x >= nodes.lower) & (x <= nodes.upper), axis=1)
+            assert np.all(inside[good])
+
+
+@WAYS
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_bounds_of_degenerate_ensembles_contain_exact_optima(way, case, rng):
+    ensemble, domain = DEGENERATE[case](rng)
+    model, settings = NodeModel(ensemble, domain), NodeSettings()
+    lower, upper = boxes_in(domain, 25, rng)
+    rows = fresh(model, domain, settings, lower, upper).packed()
+    found, _, _, _ = way(ensemble, domain, settings)(rows, -np.inf)
+    for i in range(25):
+        exact, _ = exact_maximum(ensemble, Domain(lower[i], upper[i]))
+        assert found[i, 0] >= exact
