@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -85,25 +86,28 @@ class Progress:
         self._total, self._done, self._slots = total, done, slots
         self._failed = 0
         self._running: dict[str, Task] = {}
+        self._waiting: Sequence[Task] = ()
         self._ended: list[Line] = []
         self._written = -math.inf
         self._shown = 0
 
     def started(self, task: Task) -> None:
-        """A run began, or was sent to where it will."""
+        """A run began."""
         self._running[task.key] = task
+        self._slots = max(self._slots, len(self._running))  # workers may come
         self._show()
 
     def ended(self, line: Line, waiting: Sequence[Task]) -> None:
-        """A run ended; `waiting` have not."""
+        """A run ended; `waiting` have not, those under way among them."""
         self._running.pop(line["key"], None)
         self._ended.append(line)
+        self._waiting = waiting
         self._done += 1
         if line["outcome"] == "failed":
             self._failed += 1
             name = f"{line['subject']['name']} {line['label']}".strip()
             self._print(f"failed: {name}: {line['error']}")
-        self._show(waiting, last=self._done >= self._total)
+        self._show(last=self._done >= self._total)
 
     def close(self) -> None:
         """Leave the last line in place."""
@@ -112,7 +116,7 @@ class Progress:
             self._shown = 0
         self._stream.flush()
 
-    def text(self, waiting: Sequence[Task] = ()) -> str:
+    def text(self) -> str:
         """The state in one line."""
         share = self._done / max(1, self._total)
         filled = round(WIDTH * share)
@@ -120,8 +124,8 @@ class Progress:
         words = [f"{bar} {self._done}/{self._total}"]
         if self._failed:
             words.append(f"{self._failed} failed")
-        left = estimate(waiting, self._ended, self._slots)
-        if left is not None and waiting:
+        left = estimate(self._waiting, self._ended, self._slots)
+        if left is not None and self._waiting:
             words.append(f"about {as_time(left)} left")
         names = [task.name for task in self._running.values()]
         if names:
@@ -129,15 +133,16 @@ class Progress:
             words.append(f"running {', '.join(names[:2])}{more}")
         return "  ".join(words)
 
-    def _show(self, waiting: Sequence[Task] = (), last: bool = False) -> None:
+    def _show(self, last: bool = False) -> None:
         now = time.monotonic()
         if self._live:
-            line = self.text(waiting)[:160]
+            columns = shutil.get_terminal_size().columns
+            line = self.text()[: columns - 1]  # a full line would wrap
             self._stream.write("\r" + line.ljust(self._shown))
             self._shown = len(line)
         elif last or now - self._written >= PLAIN_SECONDS:
             self._written = now
-            self._stream.write(self.text(waiting) + "\n")
+            self._stream.write(self.text() + "\n")
         self._stream.flush()
 
     def _print(self, line: str) -> None:
