@@ -9,12 +9,15 @@ from collections import Counter
 
 import pytest
 
+from ennopt.study import executors
 from ennopt.study.executors import Dask, Local
+from ennopt.study.plan import tasks_of
 from ennopt.study.record import FILE, parse, read_results
 from ennopt.study.report import make_report
 from ennopt.study.runner import run_study
 from ennopt.study.spec import read_study
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 
@@ -85,3 +88,98 @@ def test_the_run_of_a_killed_worker_is_repeated_by_another(
     lines, _ = parse((folder / "out" / FILE).read_bytes())
     counts = Counter(line["key"] for line in lines if line["line"] == "run")
     assert set(counts.values()) == {1} and len(counts) == 4
+
+
+# Workers of other versions.
+
+
+def pretend(cluster, change, count=1):
+    """Change something on the first workers of a cluster."""
+    with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
+        client.run(change, workers=sorted(client.nthreads())[:count])
+
+
+def have_an_old_library():
+    from ennopt.study import machine, work
+
+    def refuse(*_):
+        raise AssertionError("such a worker must not be asked")
+
+    machine.versions = lambda compiled=True: {"numpy": "1.0"}
+    work.run = refuse
+
+
+def have_an_old_library_later():
+    from ennopt.study import work
+
+    work.versions = lambda compiled=True: {"numpy": "1.0"}
+
+
+def test_runs_are_threads_of_the_scheduler_at_a_time(cluster):
+    cluster.scale(3)
+    cluster.wait_for_workers(3)
+    assert Dask(cluster.scheduler_address).slots == 3
+
+
+def test_a_worker_of_other_versions_is_not_used(folder, cluster):
+    pretend(cluster, have_an_old_library)
+    executor = Dask(cluster.scheduler_address)
+    assert executor.slots == 1
+    tally = run_all(folder, executor)
+    assert [run["error"] for run in tally.results.failed] == []
+    assert len(tally.results.done) == 6
+
+
+def test_a_cluster_of_other_versions_is_refused_before_a_run_is_recorded(
+    folder, cluster
+):
+    pretend(cluster, have_an_old_library, 2)
+    with pytest.raises(ValueError, match=r"got none\. Expected ennopt .* got none\."):
+        run_all(folder, Dask(cluster.scheduler_address))
+    lines, _ = parse((folder / "out" / FILE).read_bytes())
+    assert [line for line in lines if line["line"] == "run"] == []
+
+
+def test_a_worker_that_became_another_does_not_fail_runs(folder, cluster):
+    pretend(cluster, have_an_old_library_later)
+    tally = run_all(folder, Dask(cluster.scheduler_address))
+    assert [run["error"] for run in tally.results.failed] == []
+    assert len(tally.results.done) == 6
+    pretend(cluster, have_an_old_library_later, 2)
+    with pytest.raises(ValueError, match=r"got none\. Expected ennopt"):
+        run_all(folder, Dask(cluster.scheduler_address), "other")
+    assert not read_results(folder / "other").runs
+
+
+# Runs that do not end, and schedulers that do.
+
+
+def test_a_run_that_does_not_end_fails_and_frees_its_worker(
+    folder, cluster, monkeypatch
+):
+    tasks = tasks_of(read_study(folder / "study.toml"), folder)
+    executor = Dask(cluster.scheduler_address)
+    with monkeypatch.context() as patched:
+        patched.setattr(executors, "hung_after", lambda task: 0.0)
+        patched.setattr(executors, "POLL", 0.0)
+        (line,) = executor.execute(tasks[:1], lambda task: None)
+    assert line["outcome"] == "failed"
+    assert "got none after" in line["error"]
+    lines = list(executor.execute(tasks, lambda task: None))
+    assert [line["outcome"] for line in lines] == ["done"] * 6
+
+
+def test_runs_of_a_lost_scheduler_are_not_recorded(folder, cluster):
+    tasks = tasks_of(read_study(folder / "study.toml"), folder)
+    lines = []
+
+    def lose(task):
+        cluster.close()
+
+    settings = {"distributed.comm.timeouts.connect": "1s"}
+    with (
+        dask.config.set(settings),
+        pytest.raises(ConnectionError, match="Run the study again"),
+    ):
+        lines += Dask(cluster.scheduler_address).execute(tasks, lose)
+    assert lines == []

@@ -143,6 +143,7 @@ def test_a_compiled_kernel_is_part_of_the_source_and_the_study_is_not(tmp_path):
     assert source_digest(tmp_path) == before
     (tmp_path / "kernel.so").write_bytes(b"\x7fELF")
     assert source_digest(tmp_path) != before
+    assert source_digest(tmp_path, compiled=False) == before
 
 
 def test_the_machine_is_described():

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ from ennopt.study.spec import read_study, study_from
 PROGRAM = (
     "import argparse, sys\n"
     "from ennopt.study import machine\n"
-    "machine.source_digest = lambda root: 'fixed'\n"
+    "machine.source_digest = lambda root, compiled=True: 'fixed'\n"
     "from ennopt.study.cli import add_study\n"
     "parser = argparse.ArgumentParser()\n"
     "add_study(parser.add_subparsers())\n"
@@ -130,6 +131,18 @@ def test_a_process_that_dies_fails_its_own_run_and_can_be_retried(folder):
     assert len(lines) == 6
 
 
+def half_an_answer(task, scratch, answer):
+    os.write(answer.fileno(), struct.pack("!i", 1000) + b"half")
+
+
+def test_a_process_that_dies_while_it_answers_fails_its_own_run(folder, monkeypatch):
+    monkeypatch.setattr(executors, "_serve", half_an_answer)
+    tasks = tasks_of(read_study(folder / "study.toml"), folder)[:2]
+    lines = list(Local(2).execute(tasks, lambda task: None))
+    assert [line["outcome"] for line in lines] == ["failed"] * 2
+    assert "got the end of the process" in lines[0]["error"]
+
+
 def test_a_run_that_does_not_end_is_ended_and_recorded(folder, monkeypatch):
     monkeypatch.setattr(executors, "hung_after", lambda task: 0.0)
     monkeypatch.setattr(executors, "POLL", 0.01)
@@ -158,9 +171,9 @@ def test_closing_an_executor_ends_its_processes(folder, save_ensemble):
 
 def test_a_worker_of_other_versions_does_not_answer_for_the_plan(folder):
     task = tasks_of(read_study(folder / "study.toml"), folder)[0]
-    line = work.run(task, versions() | {"numpy": "1.0"})
-    assert line["outcome"] == "failed"
-    assert "Expected numpy 1.0 on the worker" in line["error"]
+    with pytest.raises(work.DifferentWorkerError, match=r"Expected numpy 1\.0 on"):
+        work.run(task, versions(compiled=False) | {"numpy": "1.0"})
+    assert work.run(task, versions(compiled=False))["outcome"] == "done"
 
 
 def test_one_process_and_two_give_the_same_report(folder):
@@ -376,9 +389,30 @@ def test_progress_shows_counts_time_left_and_what_is_running(folder, make_line):
     progress.started(tasks[0])
     progress.started(tasks[1])
     progress.ended(make_line(label="HiGHS") | {"key": tasks[0].key}, tasks[2:])
-    text = progress.text(tasks[2:])
+    text = progress.text()
     assert " 2/6 " in text and "left" in text
     assert "running net_e2_L2_n6_r0 SCIP" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_in_a_terminal_the_estimate_stays_when_the_next_run_starts(
+    folder, make_line, monkeypatch, columns
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    tasks = tasks_of(read_study(folder / "study.toml"), folder)
+    screen = Terminal()
+    progress = Progress(6, 0, 1, screen)
+    progress.started(tasks[0])
+    progress.ended(make_line(label="HiGHS") | {"key": tasks[0].key}, tasks[1:])
+    progress.started(tasks[1])
+    shown = screen.getvalue().split("\r")
+    assert all(len(line) < columns for line in shown)
+    assert "about" in shown[-1]
 
 
 # The shipped study.

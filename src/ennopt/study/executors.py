@@ -13,13 +13,15 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from ennopt.api import available_cores
@@ -27,12 +29,15 @@ from ennopt.extras import require
 from ennopt.learn.selection import Submitter
 from ennopt.study import work
 from ennopt.study.expression import modules
-from ennopt.study.machine import versions
+from ennopt.study.machine import difference, versions
 from ennopt.study.plan import Task
 from ennopt.study.record import Line
 
 GRACE = 60.0
 """Seconds beyond twice its time limit after which a run counts as hung."""
+
+LOSSES = 3
+"""Workers that a run may lose before it counts as failed."""
 
 POLL = 0.5
 """Seconds between two looks at the clock."""
@@ -176,7 +181,7 @@ class _Process:
         """The answer, or the line of a failure if the process died without one."""
         try:
             line: Line = self.answers.recv()
-        except EOFError:
+        except (EOFError, OSError):  # it died before, or while it was sending
             self._process.join()
             code = self._process.exitcode
             how = f"signal {-code}" if code < 0 else f"exit status {code}"
@@ -192,18 +197,23 @@ class _Process:
     def given_up(self) -> Line:
         """End a process that does not end, and say so."""
         self.kill()
-        return work.line(
-            self.task,
-            error=f"Expected an end within {self.task.limits.seconds:g} s, got none "
-            f"after {self.elapsed():.0f} s.",
-            seconds=self.elapsed(),
-        )
+        return _hung(self.task, self.elapsed())
 
     def kill(self) -> None:
         """End it now."""
         self._process.kill()
         self._process.join()
         self.answers.close()
+
+
+def _hung(task: Task, elapsed: float) -> Line:
+    """The line of a run that did not end."""
+    return work.line(
+        task,
+        error=f"Expected an end within {task.limits.seconds:g} s, got none after "
+        f"{elapsed:.0f} s.",
+        seconds=elapsed,
+    )
 
 
 def _serve(task: Task, scratch: str | None, answer: Connection) -> None:
@@ -259,8 +269,9 @@ def _one_thread() -> Iterator[None]:
 class Dask:
     """A Dask cluster: one that is running at `address`, or one of our own.
 
-    Workers may come and go. A run whose worker was lost is done again by another; a
-    run that loses several workers counts as failed.
+    Workers may come and go; those of other versions are not used. Each thread has one
+    run at a time. A run whose worker was lost is done again by another; a run that
+    loses several workers counts as failed.
 
     Parameters
     ----------
@@ -275,8 +286,11 @@ class Dask:
 
     @property
     def slots(self) -> int:
-        """How many runs go on at a time, about."""
-        return self.processes
+        """How many runs go on at a time, about: the scheduler is asked."""
+        if self.address is None:
+            return self.processes
+        with self._client(require("distributed", "dask")) as client:
+            return max(1, sum(_Crew(client).threads().values()))
 
     @contextmanager
     def trainers(self) -> Iterator[Submitter]:
@@ -286,7 +300,7 @@ class Dask:
                 yield pool
         else:
             with self._client(require("distributed", "dask")) as client:
-                yield client
+                yield _Crew(client)
 
     def execute(
         self,
@@ -295,28 +309,29 @@ class Dask:
         scratch: str | None = None,
     ) -> Iterator[Line]:
         """Lines of the tasks, as they end."""
-        distributed: Any = require("distributed", "dask")
-        with self._client(distributed) as client:
+        with self._client(require("distributed", "dask")) as client:
+            crew = _Crew(client)
             waiting = list(reversed(tasks))
-            under_way: dict[Any, Task] = {}
-            ended = distributed.as_completed()
+            under_way: dict[str, _Sent] = {}
+            ended: SimpleQueue[str] = SimpleQueue()
             try:
                 while waiting or under_way:
-                    # Twice as many as there are threads, so that no worker waits for
-                    # us, and a worker that comes finds something to do.
-                    room = 2 * max(1, sum(client.nthreads().values()))
-                    while waiting and len(under_way) < room:
-                        task = waiting.pop()
-                        future = client.submit(
-                            work.run, task, versions(), scratch, pure=False
-                        )
-                        under_way[future] = task
-                        ended.add(future)
-                        started(task)
-                    future = next(ended)
-                    yield _dask_line(future, under_way.pop(future))
+                    threads = crew.threads()
+                    busy = Counter(sent.worker for sent in under_way.values())
+                    for worker, count in threads.items():
+                        for _ in range(min(count - busy[worker], len(waiting))):
+                            sent = crew.send(waiting.pop(), worker, scratch, ended)
+                            under_way[sent.future.key] = sent
+                            started(sent.task)
+                    for key in _over(under_way, threads, ended):
+                        sent = under_way.pop(key)
+                        line = crew.outcome(sent)
+                        if line is None:
+                            waiting.append(sent.task)
+                        else:
+                            yield line
             finally:
-                client.cancel(list(under_way))
+                client.cancel([sent.future for sent in under_way.values()])
 
     @contextmanager
     def _client(self, distributed: Any) -> Iterator[Any]:
@@ -335,11 +350,139 @@ class Dask:
             yield client
 
 
-def _dask_line(future: Any, task: Task) -> Line:
-    if future.status == "finished":
-        line: Line = future.result()
-        return line
-    failure = future.exception() if future.status == "error" else None
-    # KilledWorker, or whatever Dask could not send: `work.run` itself never raises.
-    error = f"{type(failure).__name__}: {failure}" if failure else future.status
-    return work.line(task, error=error)
+@dataclass(frozen=True)
+class _Sent:
+    """A run under way on a worker."""
+
+    task: Task
+    worker: str
+    future: Any
+    start: float
+
+    def elapsed(self) -> float:
+        """Seconds since it was sent."""
+        return time.perf_counter() - self.start
+
+
+def _over(
+    under_way: dict[str, _Sent], threads: dict[str, int], ended: SimpleQueue[str]
+) -> list[str]:
+    """Runs that ended, that lost their worker, or that do not end; waits a little."""
+    try:
+        answered = ended.get(timeout=POLL)
+    except Empty:
+        answered = ""
+    return [
+        key
+        for key, sent in under_way.items()
+        if key == answered
+        or sent.worker not in threads
+        or sent.elapsed() > hung_after(sent.task)
+    ]
+
+
+class _Crew:
+    """The workers of a cluster that have the versions of the plan."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._expected = versions(compiled=False)
+        self._differences: dict[str, str] = {}  # empty text: none
+        self._met = False  # a worker that can be used: it may come back
+        self._blocked: Counter[str] = Counter()  # threads whose run does not end
+        self._losses: Counter[str] = Counter()
+        client.wait_for_workers(1)
+
+    def threads(self) -> dict[str, int]:
+        """Threads of each worker that can be used; new workers are asked first."""
+        try:
+            present: dict[str, int] = self._client.nthreads()
+        except OSError as error:
+            raise ConnectionError(
+                f"Expected an answer of the scheduler, got none: {error}. Run the "
+                "study again to continue."
+            ) from error
+        new = [worker for worker in present if worker not in self._differences]
+        if new:
+            self._ask(new)
+        told = {w: self._differences[w] for w in present if w in self._differences}
+        equal = [worker for worker, text in told.items() if not text]
+        used = {worker: present[worker] - self._blocked[worker] for worker in equal}
+        self._met = self._met or bool(used)
+        if told and not self._met:
+            raise ValueError(
+                "Expected a worker with the versions of the plan, got none. "
+                f"{next(iter(told.values()))} Install the same versions."
+            )
+        if used and not any(used.values()):
+            raise ConnectionError(
+                "Expected a free worker, got only such whose run does not end. Start "
+                "the workers and the study again."
+            )
+        return used
+
+    def _ask(self, workers: list[str]) -> None:
+        answers = self._client.run(
+            versions, compiled=False, workers=workers, on_error="return"
+        )
+        for worker, found in answers.items():
+            if isinstance(found, dict):
+                self._differences[worker] = difference(self._expected, found)
+            elif not isinstance(found, OSError):  # that one has left already
+                self._differences[worker] = f"{type(found).__name__}: {found}."
+
+    def submit(self, function: Any, /, *arguments: Any) -> Any:
+        """A future of the call, on one of the workers."""
+        return self._client.submit(function, *arguments, workers=list(self.threads()))
+
+    def send(
+        self, task: Task, worker: str, scratch: str | None, ended: SimpleQueue[str]
+    ) -> _Sent:
+        """Start a run on a worker; `ended` will hear its key."""
+        future = self._client.submit(
+            work.run, task, self._expected, scratch, pure=False, workers=[worker]
+        )
+        future.add_done_callback(lambda done: ended.put(done.key))
+        return _Sent(task, worker, future, time.perf_counter())
+
+    def outcome(self, sent: _Sent) -> Line | None:
+        """The line of a run that is over; ``None`` when it is to be done again."""
+        future, task = sent.future, sent.task
+        match future.status:
+            case "finished":
+                try:
+                    line: Line = future.result(timeout=GRACE)
+                except (OSError, CancelledError):  # lost with its worker
+                    return self._lost(sent)
+                return line
+            case "error":
+                failure = future.exception()
+                if isinstance(failure, work.DifferentWorkerError):
+                    self._differences[sent.worker] = str(failure)
+                    self._met = False
+                    return None
+                return work.line(task, error=f"{type(failure).__name__}: {failure}")
+            case "pending" if sent.elapsed() > hung_after(task):
+                self._client.cancel([future])
+                self._free(sent.worker)
+                return _hung(task, sent.elapsed())
+            case "pending":
+                return self._lost(sent)
+            case _:  # cancelled: the scheduler was lost
+                return None
+
+    def _lost(self, sent: _Sent) -> Line | None:
+        self._client.cancel([sent.future])
+        self._losses[sent.task.key] += 1
+        if self._losses[sent.task.key] < LOSSES:
+            return None
+        return work.line(
+            sent.task, error=f"Expected a result, got the end of {LOSSES} workers."
+        )
+
+    def _free(self, worker: str) -> None:
+        """Restart a worker whose run does not end, or leave its thread alone."""
+        try:
+            self._client.restart_workers([worker], raise_for_error=False)
+        except ValueError:  # nothing watches over this worker
+            self._blocked[worker] += 1

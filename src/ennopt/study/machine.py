@@ -24,20 +24,26 @@ LIBRARIES = ("numpy", "highspy", "pyscipopt", "gurobipy", "scikit-learn")
 
 
 @functools.cache
-def versions() -> dict[str, str]:
+def versions(*, compiled: bool = True) -> dict[str, str]:
     """Versions of everything that can change a result.
 
     ``source`` is a digest of the package's own code, comments and docstrings left out:
     a method that was changed does not reuse the results of the one before, even when
     nobody raised the version.
 
+    Parameters
+    ----------
+    compiled
+        Whether the bytes of compiled files are part of ``source``. Two computers that
+        compile the same code have other bytes.
+
     Examples
     --------
     >>> {"ennopt", "source", "python", "numpy"} <= set(versions())
     True
     """
-    found = {"ennopt": VERSION, "source": source_digest(Path(ennopt.__file__).parent)}
-    found["python"] = platform.python_version()
+    source = source_digest(Path(ennopt.__file__).parent, compiled=compiled)
+    found = {"ennopt": VERSION, "source": source, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = metadata.version(name)
@@ -46,7 +52,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def source_digest(root: Path) -> str:
+def source_digest(root: Path, *, compiled: bool = True) -> str:
     """Twelve hex digits that change when the code under `root` does something else."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*")):
@@ -56,7 +62,7 @@ def source_digest(root: Path) -> str:
             continue
         if path.suffix == ".py":
             content = _meaning(path.read_text(encoding="utf-8")).encode()
-        elif path.suffix in (".so", ".pyd", ".toml"):
+        elif path.suffix == ".toml" or (compiled and path.suffix in (".so", ".pyd")):
             content = path.read_bytes()
         else:
             continue
@@ -78,6 +84,21 @@ def _meaning(source: str) -> str:
             if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
         ]
     return ast.dump(tree)
+
+
+def difference(expected: dict[str, str], found: dict[str, str]) -> str:
+    """The first version that differs, in words; empty where none does.
+
+    Examples
+    --------
+    >>> difference({"numpy": "2.1"}, {"numpy": "2.0"})
+    'Expected numpy 2.1 on the worker, as in the plan, got 2.0.'
+    """
+    for name in sorted(expected.keys() | found.keys()):
+        here, there = expected.get(name, "none"), found.get(name, "none")
+        if here != there:
+            return f"Expected {name} {here} on the worker, as in the plan, got {there}."
+    return ""
 
 
 def machine() -> dict[str, str | int]:

@@ -27,7 +27,7 @@ from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
 from ennopt.study.expression import read_method
-from ennopt.study.machine import versions
+from ennopt.study.machine import difference, versions
 from ennopt.study.plan import Task
 from ennopt.study.record import Line
 
@@ -52,18 +52,22 @@ def run(
     task
         What to do.
     expected
-        The versions of the plan, for a worker of another installation: one with others
-        must not answer for it.
+        The versions of the plan, for a worker of another installation.
     scratch
         Directory for checkpoints of long searches, if this worker can see it.
+
+    Raises
+    ------
+    DifferentWorkerError
+        When the versions here are others: such a worker must not answer for the plan.
     """
+    if expected is not None and expected != versions(compiled=False):
+        raise DifferentWorkerError(difference(expected, versions(compiled=False)))
     start = time.perf_counter()
     facts: dict[str, Any] = {}
     result: dict[str, Any] | None = None
     error = trace = None
     try:
-        if expected is not None and expected != versions():
-            raise DifferentWorkerError(_difference(expected, versions()))
         match task.kind:
             case "solve":
                 result = _solved(task)
@@ -111,18 +115,6 @@ def line(
         found["trace"] = trace
     known: Line = json.loads(json.dumps(found), parse_constant=lambda name: None)
     return known
-
-
-def _difference(expected: dict[str, str], found: dict[str, str]) -> str:
-    name = min(
-        name
-        for name in expected.keys() | found.keys()
-        if expected.get(name) != found.get(name)
-    )
-    return (
-        f"Expected {name} {expected.get(name, 'not installed')} on the worker, as in "
-        f"the plan, got {found.get(name, 'none')}. Install the same versions."
-    )
 
 
 def _solved(task: Task) -> dict[str, Any]:
