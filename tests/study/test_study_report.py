@@ -201,6 +201,23 @@ def test_by_nodes_the_page_does_not_change_with_the_clock(make_line, make_plan):
     assert compute("table1", runs[0]) != compute("table1", runs[1])
 
 
+def test_every_machine_that_did_runs_is_named(make_line, make_plan):
+    lines = everything(make_line, make_plan)
+    assert "<dt>cores</dt><dd>2</dd>" in make_report(select(lines)).page
+    small, large = ({"processor": "P", "cores": n, "memory": "8 GiB"} for n in (2, 64))
+    for number, line in enumerate(lines[1:]):
+        line["machine"] = small if number else large
+    page = make_report(select(lines)).page
+    assert "<dd>P, 64 cores, 8 GiB (runs: 1)</dd>" in page
+    assert page.index("P, 2 cores") < page.index("P, 64 cores")
+
+
+def test_a_line_made_for_a_lost_worker_has_no_machine(make_line, make_plan):
+    lines = everything(make_line, make_plan)
+    lines[-1] |= {"host": None, "memory": None}
+    assert "<dt>computers</dt><dd>1</dd>" in make_report(select(lines)).page
+
+
 def test_an_unfinished_study_says_so(make_line, make_plan):
     lines = everything(make_line, make_plan)
     page = make_report(select([lines[0], *lines[1:4]])).page

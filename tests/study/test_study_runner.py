@@ -20,7 +20,7 @@ from ennopt.learn.functions import FUNCTIONS
 from ennopt.network import read_npz
 from ennopt.study import executors, work
 from ennopt.study.executors import Local, executor_named
-from ennopt.study.machine import versions
+from ennopt.study.machine import machine, versions
 from ennopt.study.plan import tasks_of
 from ennopt.study.progress import Progress, estimate
 from ennopt.study.record import FILE, Journal, parse, read_results
@@ -69,6 +69,7 @@ def test_every_run_ends_with_the_value_of_the_forward_pass(folder):
         x = np.array(run["result"]["x"])
         assert float(net(x)[0]) == run["result"]["value"]
         assert run["result"]["bound"] >= run["result"]["value"]
+        assert run["machine"] == machine() and run["host"] and run["memory"] > 0
     assert not tally.results.failed
 
 
@@ -128,6 +129,7 @@ def test_a_process_that_dies_fails_its_own_run_and_can_be_retried(folder):
     failed = [line for line in lines if line["outcome"] == "failed"]
     assert [line["key"] for line in failed] == [victim]
     assert "signal 9" in failed[0]["error"]
+    assert failed[0]["memory"] is None  # that of this process would not be its own
     assert len(lines) == 6
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -293,13 +294,12 @@ def _differences() -> str:
 
 
 def _machine(results: Results, clock: Clock) -> str:
-    plan = results.plan
-    facts = [*plan["machine"].items(), *plan["versions"].items()]
+    facts = [*_machines(results, clock), *results.plan["versions"].items()]
     rows = "".join(f"<dt>{_e(k)}</dt><dd>{_e(str(v))}</dd>" for k, v in facts)
     if clock == "seconds" and results.runs:
         work = sum(run["seconds"] for run in results.runs)
         rows += f"<dt>work</dt><dd>{_e(as_time(work))} of run time</dd>"
-        hosts = sorted({run["host"] for run in results.runs})
+        hosts = {run["host"] for run in results.runs} - {None}
         rows += f"<dt>computers</dt><dd>{len(hosts)}</dd>"
         peaks = [run["memory"] for run in results.runs if run["memory"]]
         if peaks:
@@ -307,6 +307,24 @@ def _machine(results: Results, clock: Clock) -> str:
                 f"<dt>peak memory of a run</dt><dd>{max(peaks) / 2**30:.2f} GiB</dd>"
             )
     return _section("machine", "Machine and versions", f"<dl>{rows}</dl>")
+
+
+def _machines(results: Results, clock: Clock) -> list[tuple[str, Any]]:
+    """The machine that did the runs, fact by fact, or each of several in one line."""
+    planned = results.plan["machine"]
+    if clock == "nodes":  # where a run was done does not change it
+        return list(planned.items())
+    # Lines of older versions do not tell: there, the plan's was the only one.
+    found = [run.get("machine") or planned for run in results.done] or [planned]
+    texts = [", ".join(_told(fact, one[fact]) for fact in one) for one in found]
+    if len(set(texts)) == 1:
+        return list(found[0].items())
+    counts = Counter(texts).most_common()
+    return [("machine", f"{text} (runs: {count})") for text, count in counts]
+
+
+def _told(fact: str, value: Any) -> str:
+    return f"{value} cores" if fact == "cores" else str(value)
 
 
 def _failures(results: Results) -> str:

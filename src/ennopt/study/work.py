@@ -27,7 +27,7 @@ from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
 from ennopt.study.expression import read_method
-from ennopt.study.machine import difference, versions
+from ennopt.study.machine import difference, machine, versions
 from ennopt.study.plan import Task
 from ennopt.study.record import Line
 
@@ -78,10 +78,12 @@ def run(
     except Exception as failure:  # noqa: BLE001 - recorded, so that the others go on
         error = f"{type(failure).__name__}: {failure}"
         trace = "".join(traceback.format_exception(failure))
-    return line(
+    found = line(
         task, error=error, trace=trace, result=result, facts=facts,
         seconds=time.perf_counter() - start,
     )  # fmt: skip
+    here = {"memory": _peak_memory(), "host": platform.node(), "machine": machine()}
+    return found | here
 
 
 def line(
@@ -93,7 +95,7 @@ def line(
     facts: dict[str, Any] | None = None,
     seconds: float = 0.0,
 ) -> Line:
-    """The line of the record for a run that ended.
+    """The line of the record for a run that ended, wherever it was done.
 
     JSON has no infinity: ``None`` stands for a number that is not known.
     """
@@ -108,7 +110,7 @@ def line(
         "threads": task.threads,
         "outcome": "done" if error is None else "failed",
         "result": result, "facts": facts or {}, "error": error,
-        "seconds": seconds, "memory": _peak_memory(), "host": platform.node(),
+        "seconds": seconds, "memory": None, "host": None,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     if trace is not None:
