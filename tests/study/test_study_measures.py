@@ -8,6 +8,7 @@ import pytest
 from ennopt.study.measures import (
     bootstrap,
     cumulative,
+    detail,
     gap,
     grouped,
     improvement,
@@ -18,6 +19,7 @@ from ennopt.study.measures import (
     spent,
     time_gap,
     time_gap_of,
+    uneven,
 )
 
 INF = math.inf
@@ -40,9 +42,9 @@ def test_an_unsolved_run_spends_its_whole_limit(make_line):
     assert spent(make_line(status="time_limit", seconds=3598.0)) == 3600.0
 
 
-def test_a_solved_run_spends_its_own_time_and_at_most_the_limit(make_line):
+def test_a_solved_run_spends_its_own_time(make_line):
     assert spent(make_line(seconds=12.5)) == 12.5
-    assert spent(make_line(seconds=3600.4)) == 3600.0
+    assert spent(make_line(seconds=3600.4)) == 3600.4
 
 
 def test_without_a_time_limit_the_measured_time_counts(make_line):
@@ -57,7 +59,7 @@ def test_without_a_time_limit_the_measured_time_counts(make_line):
         (17.0, 0.0, 17.0),  # solved: the time itself
         (3600.0, 0.0, 3600.0),
         (3600.0, 0.01, 3636.0),
-        (3605.0, 2.69, 3600 + 3600 * 2.69),  # the time is capped
+        (3600.0, 2.69, 3600 + 3600 * 2.69),
         (20.0, 0.5, 1820.0),  # a shorter limit keeps the paper's weight
         (3600.0, INF, INF),
     ],
@@ -68,7 +70,31 @@ def test_the_time_gap_is_time_plus_3600_alpha(seconds, alpha, expected):
 
 def test_the_time_gap_of_a_solved_run_is_its_time(make_line):
     assert time_gap_of(make_line(seconds=40.0, gap=9e-5)) == 40.0
-    assert time_gap_of(make_line(status="time_limit", gap=0.5)) == 5400.0
+    late = {"status": "time_limit", "gap": 0.5}
+    assert time_gap_of(make_line(seconds=3605.0, **late)) == 5400.0
+
+
+def test_the_time_gap_caps_unsolved_runs_at_their_own_limit_and_no_others(make_line):
+    late = {"status": "time_limit", "gap": 0.5}
+    assert time_gap_of(make_line(seconds=5000.0, limit=7200.0)) == 5000.0
+    assert time_gap_of(make_line(seconds=7300.0, limit=7200.0, **late)) == 9000.0
+    assert time_gap_of(make_line(nodes=9000, node_limit=10_000), "nodes") == 9000.0
+
+
+def test_a_detail_that_was_not_finite_is_infinite_and_one_that_lacks_is_unknown(
+    make_line,
+):
+    run = make_line(details={"phase_one_gap": None})
+    assert detail(run, "phase_one_gap") == INF
+    assert math.isnan(detail(run, "phase_two_start_gap"))
+
+
+def test_methods_that_lack_runs_of_others_are_told(make_line):
+    names = [f"peaks_e3_L2_n20_r{r}" for r in range(3)]
+    runs = [make_line(name, label) for name in names for label in ("A", "B")]
+    assert uneven(runs) == ""
+    assert uneven([]) == ""
+    assert "Of 3 runs there are only: A 2." in uneven(runs[1:])
 
 
 def test_the_mean_gap_is_over_unsolved_runs_or_over_all(make_line):
@@ -95,6 +121,8 @@ def test_improvement_is_relative_to_the_reference():
     assert improvement(-3.0, -4.0) == 0.25
     assert math.isnan(improvement(1.0, math.nan))
     assert math.isnan(improvement(1.0, 0.0))
+    assert math.isnan(improvement(INF, INF))
+    assert improvement(INF, 4.0) == -INF
 
 
 def test_ties_make_one_step_of_the_staircase(make_line):

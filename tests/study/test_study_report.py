@@ -201,6 +201,15 @@ def test_by_nodes_the_page_does_not_change_with_the_clock(make_line, make_plan):
     assert compute("table1", runs[0]) != compute("table1", runs[1])
 
 
+def test_failed_runs_are_told_under_every_item_of_their_experiment(report):
+    notes = {item.name: item.notes for item in (*report.tables, *report.figures)}
+    told = "Runs that failed and are in no number: B&C 1."
+    assert {name for name, under in notes.items() if told in under} == {
+        "table1", "table2", "table3", "table5", "table6", "table7", "figure3",
+        "figure4",
+    }  # fmt: skip
+
+
 def test_every_machine_that_did_runs_is_named(make_line, make_plan):
     lines = everything(make_line, make_plan)
     assert "<dt>cores</dt><dd>2</dd>" in make_report(select(lines)).page

@@ -38,6 +38,15 @@ def test_table1_averages_time_counts_solved_and_averages_open_gaps(make_line):
     assert table.column("runs") == [3, 3]
 
 
+def test_a_method_that_lacks_runs_of_others_is_told_under_its_table(make_line):
+    runs = [make_line(instance(r=r), x) for r in range(3) for x in ("B&C", "E-NN")]
+    assert not any("only" in note for note in compute("table1", runs).notes)
+    (note,) = [n for n in compute("table1", runs[1:]).notes if "only" in n]
+    assert note.startswith("Of 3 runs there are only: B&C 2.")
+    bounds = [bounded(make_line, "beale", x, 4.0, 3.0) for x in ("LP", "TBP")]
+    assert not any("only" in n for n in compute("table4", bounds + runs[1:]).notes)
+
+
 def test_table1_has_the_paper_s_numbers_of_the_same_place_beside_ours(make_line):
     runs = [
         make_line(instance("wine", 5, 4), label, **late(gap=1.0))
@@ -187,6 +196,16 @@ def test_table4_measures_improvement_over_the_lp_root_of_the_same_instance(make_
     assert table.column("Root", "TBP, paper") == [0.99, 0.74]
 
 
+def test_table4_shows_a_root_without_a_bound_as_infinitely_worse(make_line):
+    runs = [
+        bounded(make_line, "beale", label, root, 1.0, r)
+        for label, root in (("LP", 10.0), ("TBP", None))
+        for r in range(2)
+    ]
+    runs[-1]["result"]["details"]["root_bound"] = 1.0
+    assert compute("table4", runs).column("Root", "TBP") == [-math.inf] * 2
+
+
 def test_table4_leaves_out_an_instance_without_its_lp_run(make_line):
     runs = [bounded(make_line, "beale", "TBP", 1.0, 0.0)]
     assert compute("table4", runs).column("Root", "TBP") == [None, None]
@@ -237,6 +256,13 @@ def test_table5_takes_the_runs_solved_in_phase_two_and_averages_over_runs(make_l
     assert table.column("runs") == [2, 1, 3]
     assert table.column("Nodes", "E-NN") == [15.0, 60.0, 30.0]
     assert table.column("Gap 2", "E-NN, paper") == [0.01, 0.13, 0.11]
+
+
+def test_table5_shows_a_gap_that_was_infinite_as_infinite(make_line):
+    runs = [lagrangian(make_line, "peaks", 10, r) for r in range(2)]
+    runs[1]["result"]["details"]["phase_one_gap"] = None
+    assert table5(runs).column("Gap 1", "E-NN") == [math.inf] * 2
+    assert table5(runs).column("Gap 2", "E-NN") == [0.1] * 2
 
 
 def test_table5_says_so_when_no_run_was_solved_in_phase_two(make_line):

@@ -27,6 +27,7 @@ from ennopt.study.measures import (
     solved,
     spent,
     time_gap_of,
+    uneven,
 )
 from ennopt.study.record import Line
 from ennopt.study.table import MISSING
@@ -239,6 +240,7 @@ def _error(rmse: float) -> str:
 def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     """Figure 3: how many instances are solved within a time, or within a gap."""
     by_label = labelled(runs)
+    notes = [note] if (note := uneven(runs)) else []
 
     times, gaps = {}, {}
     for label, group in by_label.items():
@@ -277,7 +279,7 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         f"axis (a gap of {SMALLEST_GAP:.2%} counts as closed). Higher is better.",
         svg,
         png,
-        ("The paper prints this figure as an image, without numbers.",),
+        ("The paper prints this figure as an image, without numbers.", *notes),
     )
 
 

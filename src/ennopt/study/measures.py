@@ -37,19 +37,17 @@ def gap(run: Line) -> float:
 
 
 def spent(run: Line, clock: Clock = "seconds") -> float:
-    """Seconds (or nodes) of a run; one that was not solved counts its whole limit."""
+    """Seconds (or nodes) of a run; one that was not solved counts its own limit."""
     limit = run["limits"][clock]
     used = (
         run["result"]["nodes"]
         if clock == "nodes"
         else run["result"]["seconds"]["total"]
     )
-    if limit is None:
-        return float(used)
-    return float(min(used, limit) if solved(run) else limit)
+    return float(used if solved(run) or limit is None else limit)
 
 
-def time_gap(seconds: float, gap: float, limit: float = PAPER_LIMIT) -> float:
+def time_gap(seconds: float, gap: float) -> float:
     """The paper's time-gap ``t + 3600 alpha``: time and gap in one number.
 
     Parameters
@@ -58,19 +56,17 @@ def time_gap(seconds: float, gap: float, limit: float = PAPER_LIMIT) -> float:
         Time of the run.
     gap
         Relative gap alpha at its end, 0 if it was solved.
-    limit
-        What a gap of 1 weighs; `seconds` is capped at it.
 
     Examples
     --------
-    >>> time_gap(12.0, 0.0), time_gap(3601.5, 0.25)
+    >>> time_gap(12.0, 0.0), time_gap(3600.0, 0.25)
     (12.0, 4500.0)
     """
-    return min(seconds, limit) + limit * gap
+    return seconds + PAPER_LIMIT * gap
 
 
 def time_gap_of(run: Line, clock: Clock = "seconds") -> float:
-    """The time-gap of a run."""
+    """The time-gap of a run: its time if it was solved, else its limit and the gap."""
     return time_gap(spent(run, clock), gap(run))
 
 
@@ -80,9 +76,11 @@ def stage(run: Line, *names: str) -> float:
 
 
 def detail(run: Line, name: str) -> float:
-    """A number among the details of a run; not a number where there is none."""
-    found = run["result"]["details"].get(name)
-    return math.nan if found is None else float(found)
+    """A number among the details of a run; not a number where a run has no such."""
+    details = run["result"]["details"]
+    if name not in details:
+        return math.nan
+    return math.inf if details[name] is None else float(details[name])
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -112,13 +110,18 @@ def mean_gap(
 def improvement(bound: float, reference: float) -> float:
     """The paper's percent bound improvement, as a share of the reference.
 
+    A bound that is not known is infinitely worse; without a reference there is no
+    improvement.
+
     Examples
     --------
-    >>> improvement(2.0, 8.0)
-    0.75
+    >>> improvement(2.0, 8.0), improvement(math.inf, 8.0)
+    (0.75, -inf)
     """
-    if not (math.isfinite(bound) and math.isfinite(reference)) or reference == 0:
+    if math.isnan(bound) or not math.isfinite(reference) or reference == 0:
         return math.nan
+    if math.isinf(bound):
+        return -math.inf
     return abs(bound - reference) / abs(reference)
 
 
@@ -137,6 +140,27 @@ def labelled(runs: Iterable[Line]) -> dict[str, list[Line]]:
     for run in runs:
         groups.setdefault(run["label"], []).append(run)
     return groups
+
+
+def uneven(runs: Iterable[Line]) -> str:
+    """Which methods lack runs that others have, in words; empty if none does.
+
+    Averages over other runs do not compare: the hardest may be those that failed.
+    """
+    places = {
+        label: {(run["subject"]["name"], run["seed"]) for run in group}
+        for label, group in labelled(runs).items()
+    }
+    every = set[tuple[str, int]]().union(*places.values())
+    lacking = [
+        f"{label} {len(found)}" for label, found in places.items() if found != every
+    ]
+    if not lacking:
+        return ""
+    return (
+        f"Of {len(every)} runs there are only: {', '.join(lacking)}. Each method is "
+        "averaged over its own."
+    )
 
 
 def paired(runs: Iterable[Line], first: str, second: str) -> list[tuple[Line, Line]]:

@@ -11,7 +11,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,24 @@ def make_report(results: Results, clock: Clock = "seconds") -> Report:
         runs = results.of(experiment)
         if not runs:
             continue
+        failed = _failed_of(results, experiment)
         if item in TABLES:
-            tables[item] = compute(item, runs, clock)
+            table = compute(item, runs, clock)
+            tables[item] = replace(table, notes=table.notes + failed)
         else:
-            figures[item] = FIGURES[item](runs, clock)
+            figure = FIGURES[item](runs, clock)
+            figures[item] = replace(figure, notes=figure.notes + failed)
     page = _page(results, tables, figures, places, clock)
     return Report(tuple(tables.values()), tuple(figures.values()), page)
+
+
+def _failed_of(results: Results, experiment: str) -> tuple[str, ...]:
+    """A note on the runs of an experiment that no number is of."""
+    labels = [r["label"] for r in results.failed if r["experiment"] == experiment]
+    if not labels:
+        return ()
+    told = ", ".join(f"{label} {count}" for label, count in Counter(labels).items())
+    return (f"Runs that failed and are in no number: {told}.",)
 
 
 # The page.
