@@ -403,6 +403,10 @@ def test_unsolved_rows_of_the_paper_have_the_full_time():
             assert (row["solved"] == 0) == (row["time"] == 3600), row
 
 
+EXCEPTIONS = {("enn", "perm", 3, 4), ("enn", "concrete", 3, 4)}
+"""Cells of Table 1 that no averaging of Table 7 gives."""
+
+
 @pytest.mark.parametrize(
     ("prefix", "table", "over"), [("bnc", "table6", "open"), ("enn", "table7", "all")]
 )
@@ -415,17 +419,22 @@ def test_the_paper_averages_gaps_of_unsolved_or_of_all_instances(prefix, table, 
             for part in paper.rows(table)
             if all(part[k] == row[k] for k in ("problem", "members", "layers"))
         ]
-        open_ = [3 - part["solved"] for part in parts]
-        weights = open_ if rule == "open" else [3, 3]
-        total = sum(w * part["gap"] for w, part in zip(weights, parts, strict=True))
-        error = sum(weights) / 2 / sum(open_) + 0.5  # of rounded numbers
-        return abs(total / sum(open_) - row[f"{prefix}_gap"]) <= error
+        unsolved = sum(3 - part["solved"] for part in parts)
+        low = high = 0.0
+        for part in parts:
+            if part["solved"] < 3:
+                weight = 3 if rule == "all" else 3 - part["solved"]
+                low += weight * max(0, part["gap"] - 0.5)  # of rounded numbers
+                high += weight * (part["gap"] + 0.5)
+        share = max(unsolved, 1)
+        return low / share - 0.5 <= row[f"{prefix}_gap"] <= high / share + 0.5
 
-    mixed = [
-        row
-        for row in paper.rows("table1")
-        if 0 < row[f"{prefix}_solved"] < 6 and row[f"{prefix}_solved"] != 3
-    ]
-    other = "all" if over == "open" else "open"
-    assert sum(agrees(row, over) for row in mixed) >= len(mixed) - 1
-    assert sum(agrees(row, other) for row in mixed) < len(mixed) - 1
+    def unlike(rule):
+        return {
+            (prefix, row["problem"], row["members"], row["layers"])
+            for row in paper.rows("table1")
+            if not agrees(row, rule)
+        }
+
+    assert unlike(over) == {cell for cell in EXCEPTIONS if cell[0] == prefix}
+    assert len(unlike("all" if over == "open" else "open")) > len(unlike(over))

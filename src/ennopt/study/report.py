@@ -297,10 +297,14 @@ def _facts(table: dict[str, Any]) -> str:
 
 
 def _differences() -> str:
-    points = "".join(f"<li>{_e(text)}</li>" for text in paper.NOT_REPEATABLE)
+    unknown, other = (
+        "".join(f"<li>{_e(text)}</li>" for text in texts)
+        for texts in (paper.NOT_REPEATABLE, paper.DEVIATIONS)
+    )
     body = (
         f"<p>{_e(paper.SOURCE)}. {_e(paper.PROTOCOL)}</p><p>Where the paper does not "
-        f"say enough to repeat it exactly:</p><ul>{points}</ul>"
+        f"say enough to repeat it exactly:</p><ul>{unknown}</ul>"
+        f"<p>What we do in another way:</p><ul>{other}</ul>"
     )
     return _section("paper", "The paper's own figures", body)
 
