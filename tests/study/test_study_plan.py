@@ -8,7 +8,12 @@ import pytest
 from ennopt.network import read_npz
 from ennopt.search.methods import METHODS, method_named
 from ennopt.study import plan
-from ennopt.study.machine import machine, source_digest, versions
+from ennopt.study.machine import (
+    machine,
+    source_digest,
+    training_digest,
+    versions,
+)
 from ennopt.study.plan import ensemble_digest, tasks_of
 from ennopt.study.spec import study_from
 from oracles import random_ensemble
@@ -118,6 +123,18 @@ def test_trained_instances_are_made_once_and_have_the_same_keys_again(tmp_path):
     assert plan.keys(first) == plan.keys(again) == plan.keys(elsewhere)
 
 
+def test_instances_trained_by_other_code_are_not_used(tmp_path, monkeypatch):
+    library = {
+        "problems": ["beale"], "members": [1], "layers": [1], "widths": [4],
+        "replicas": 1, "max_epochs": 2,
+    }  # fmt: skip
+    study = study_from({"experiments": {"one": BASE | {"instances": library}}})
+    tasks_of(study, tmp_path)
+    monkeypatch.setattr(plan, "training_digest", lambda root: "other")
+    tasks_of(study, tmp_path)
+    assert len(list(tmp_path.rglob("*.npz"))) == 2
+
+
 # What the versions tell.
 
 
@@ -144,6 +161,20 @@ def test_a_compiled_kernel_is_part_of_the_source_and_the_study_is_not(tmp_path):
     (tmp_path / "kernel.so").write_bytes(b"\x7fELF")
     assert source_digest(tmp_path) != before
     assert source_digest(tmp_path, compiled=False) == before
+
+
+def test_training_depends_on_the_code_that_trains(tmp_path):
+    (tmp_path / "learn").mkdir()
+    (tmp_path / "network.py").write_text("x = 1\n")
+    (tmp_path / "api.py").write_text("x = 1\n")
+    (tmp_path / "learn" / "training.py").write_text("x = 1\n")
+    before = training_digest(tmp_path)
+    (tmp_path / "api.py").write_text("x = 2\n")
+    assert training_digest(tmp_path) == before
+    (tmp_path / "network.py").write_text("x = 2\n")
+    between = training_digest(tmp_path)
+    (tmp_path / "learn" / "training.py").write_text("x = 2\n")
+    assert len({before, between, training_digest(tmp_path)}) == 3
 
 
 def test_the_machine_is_described():

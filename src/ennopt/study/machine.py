@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -54,18 +55,34 @@ def versions(*, compiled: bool = True) -> dict[str, str]:
 
 def source_digest(root: Path, *, compiled: bool = True) -> str:
     """Twelve hex digits that change when the code under `root` does something else."""
+    suffixes = (".py", ".toml", ".so", ".pyd") if compiled else (".py", ".toml")
+    return _digest(
+        root,
+        (
+            path
+            for path in root.rglob("*")
+            if path.suffix in suffixes and _solves(path.relative_to(root))
+        ),
+    )
+
+
+def training_digest(root: Path) -> str:
+    """Twelve hex digits that change when instances would be trained in another way."""
+    files = [*(root / "learn").rglob("*.py"), *(root / "learn").rglob("*.toml")]
+    return _digest(root, [*files, root / "network.py"])
+
+
+def _solves(path: Path) -> bool:
+    return path.parts[0] not in ROOMS_THAT_DO_NOT_SOLVE or path.as_posix() in EXCEPT
+
+
+def _digest(root: Path, paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        relative = path.relative_to(root)
-        name = relative.as_posix()
-        if relative.parts[0] in ROOMS_THAT_DO_NOT_SOLVE and name not in EXCEPT:
-            continue
+    for path in sorted(paths):
+        content = path.read_bytes()
         if path.suffix == ".py":
-            content = _meaning(path.read_text(encoding="utf-8")).encode()
-        elif path.suffix == ".toml" or (compiled and path.suffix in (".so", ".pyd")):
-            content = path.read_bytes()
-        else:
-            continue
+            content = _meaning(content.decode()).encode()
+        name = path.relative_to(root).as_posix()
         digest.update(f"{name}:{len(content)}:".encode())
         digest.update(content)
     return digest.hexdigest()[:12]

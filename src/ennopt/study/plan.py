@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+import ennopt
 from ennopt.learn.hyperparameters import Kind, paper_configurations
 from ennopt.learn.instances import Spec, make
 from ennopt.learn.instances import versions as made_with
@@ -21,7 +22,7 @@ from ennopt.learn.selection import Submitter
 from ennopt.network import Ensemble, read_npz
 from ennopt.result import Limits
 from ennopt.study.expression import read_method
-from ennopt.study.machine import versions
+from ennopt.study.machine import training_digest, versions
 from ennopt.study.spec import (
     Experiment,
     Files,
@@ -195,7 +196,9 @@ def _trained(
         for width in library.widths
         for replica in range(library.replicas)
     ]
-    made_by = hashlib.sha256(json.dumps(made_with(), sort_keys=True).encode())
+    source = training_digest(Path(ennopt.__file__).parent)
+    made = made_with() | {"source": source}
+    made_by = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
     folder = directory / (
         f"seed{library.seed}-epochs{library.max_epochs}-{made_by.hexdigest()[:8]}"
     )
