@@ -54,6 +54,21 @@ def test_a_profile_can_leave_an_experiment_out():
     assert [e.name for e in study_from(base, "short").experiments] == ["two"]
 
 
+def test_two_experiments_do_not_fill_the_same_item():
+    base = tables()
+    base["experiments"]["two"] = dict(base["experiments"]["one"])
+    with pytest.raises(ValueError, match="one experiment for table1, got one and two"):
+        study_from(base)
+    with pytest.raises(ValueError, match="got one and one"):
+        study_from(tables(items=["table1", "table1"]))
+
+
+def test_a_quality_experiment_has_one_method():
+    methods = {"big": "BigM()", "box": "BoxSearch()"}
+    with pytest.raises(ValueError, match=r"got 2 at experiments\.one\.methods"):
+        study_from({"experiments": {"one": {"kind": "quality", "methods": methods}}})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

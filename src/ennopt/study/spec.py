@@ -250,10 +250,23 @@ def study_from(
             found.append(_experiment(name, merged))
     if not found:
         raise ValueError(f"Expected at least one experiment in profile {profile}.")
+    _filled_once(found)
     return Study(
         str(tables.get("title", "Study")), str(tables.get("description", "")),
         profile, tuple(found), folder,
     )  # fmt: skip
+
+
+def _filled_once(experiments: Sequence[Experiment]) -> None:
+    filled: dict[str, str] = {}
+    for experiment in experiments:
+        for item in experiment.items:
+            if item in filled:
+                raise ValueError(
+                    f"Expected one experiment for {item}, got {filled[item]} and "
+                    f"{experiment.name}. Leave the item out of one."
+                )
+            filled[item] = experiment.name
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,6 +314,11 @@ def _experiment(name: str, table: dict[str, Any]) -> Experiment:
         plain["methods"] = _methods(table.pop("methods"), f"{where}.methods")
     elif kind != "selection":
         raise ValueError(f"Expected methods, got none at {where}.")
+    if kind == "quality" and len(plain["methods"]) > 1:
+        raise ValueError(
+            f"Expected one method, got {len(plain['methods'])} at {where}.methods. The "
+            "figures do not tell methods apart: make two studies."
+        )
     if "limits" in table:
         plain["limits"] = _limits(table.pop("limits"), f"{where}.limits")
     for key, allowed in (("problems", PROBLEMS), ("samplings", tuple(SAMPLINGS))):
