@@ -340,6 +340,21 @@ def test_csv_keeps_numbers_whole():
     assert float(table.to_csv().splitlines()[1]) == 1 / 3
 
 
+def test_csv_tells_the_unit_of_shares_and_seconds():
+    columns = (Column("Gap", "A|B", "percent"), Column("Time", "A|B", "seconds"))
+    table = Table("t", "T", columns, ((0.41, 2.5),))
+    assert table.to_csv() == "A|B: Gap (share),A|B: Time (s)\n0.41,2.5\n"
+    assert table.to_markdown().splitlines()[2] == r"| A\|B: Gap | A\|B: Time |"
+
+
+def test_latex_prints_every_letter_as_it_stands():
+    table = Table("t", r"a^b~{c}\d_e%", (Column("x"),), (("1|<2>",),))
+    text = table.to_latex()
+    wanted = r"a\textasciicircum{}b\textasciitilde{}\{c\}\textbackslash{}d\_e\%"
+    assert wanted in text
+    assert r"1\textbar{}\textless{}2\textgreater{}" in text
+
+
 def test_a_row_of_the_wrong_length_is_refused():
     with pytest.raises(ValueError, match="Expected 1 cells"):
         Table("t", "T", (Column("a"),), ((1, 2),))

@@ -10,7 +10,7 @@ import csv
 import html
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -20,6 +20,9 @@ Source: TypeAlias = Literal["label", "ours", "paper"]
 
 MISSING = "\u2013"
 """What stands where there is no number."""
+
+UNITS = {"percent": " (share)", "seconds": " (s)"}
+"""Of the numbers in CSV: a percentage is stored as a share of one."""
 
 SMALLEST_SHARE = 5e-6
 """Shares below this are written as 0%."""
@@ -96,10 +99,12 @@ class Table:
     # Writers.
 
     def to_csv(self) -> str:
-        """Comma-separated values with whole numbers, one heading line."""
+        """Comma-separated values with whole numbers; the heading tells their unit."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_heading(column) for column in self.columns)
+        writer.writerow(
+            _heading(column) + UNITS.get(column.kind, "") for column in self.columns
+        )
         for row in self.rows:
             writer.writerow("" if cell is None else cell for cell in row)
         return stream.getvalue()
@@ -107,7 +112,7 @@ class Table:
     def to_markdown(self) -> str:
         """A pipe table, notes below."""
         lines = [
-            _pipes(_heading(column).replace("|", "/") for column in self.columns),
+            _pipes(_heading(column) for column in self.columns),
             _pipes("---" if c.kind == "text" else "---:" for c in self.columns),
         ]
         lines += [
@@ -234,15 +239,18 @@ def _heading(column: Column) -> str:
     return f"{column.group}: {column.name}" if column.group else column.name
 
 
-def _pipes(cells: object) -> str:
-    assert hasattr(cells, "__iter__")
-    return "| " + " | ".join(cells) + " |"
+def _pipes(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
+    "$": r"\$", "{": r"\{", "}": r"\}", "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "∞": r"$\infty$", MISSING: "--",
+}  # fmt: skip
+"""What LaTeX would not print as it stands."""
 
 
 def _tex(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("#", r"\#"),
-        ("_", r"\_"), ("$", r"\$"), ("∞", r"$\infty$"), (MISSING, "--"),
-    ):  # fmt: skip
-        text = text.replace(plain, escaped)
-    return text
+    return "".join(TEX.get(letter, letter) for letter in text)
