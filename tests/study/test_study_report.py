@@ -334,6 +334,8 @@ for (const width of sizes) {
       sections: page.querySelectorAll("section").length,
       drawings: [...page.querySelectorAll(".drawing svg")].filter(
         e => e.getBoundingClientRect().height > 100).length,
+      letters: 6.5 * Math.min(...[...page.querySelectorAll(".drawing svg")].map(
+        e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)),
       rows: page.querySelectorAll("tbody tr").length,
       loaded: frame.contentWindow.performance.getEntriesByType("resource").length,
     };
@@ -359,6 +361,7 @@ def test_a_browser_shows_the_page_from_a_phone_to_a_wide_screen(report, tmp_path
         assert seen["small"] == 0
         assert seen["sections"] == report.page.count("<section")
         assert seen["drawings"] == 4
+        assert seen["letters"] >= 10, "the smallest letters of a drawing, in pixels"
         assert seen["rows"] == rows
         assert seen["loaded"] == 0
 

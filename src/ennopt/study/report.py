@@ -40,6 +40,10 @@ ORDER = (
 PAPER_REPLICAS = 3
 """Instances behind each row of the paper's Tables 6 and 7."""
 
+PIXELS_PER_POINT = 1.6
+"""Of a drawing, at least: its smallest letters, of 6.5 points, can be read on a phone.
+A drawing that is wider than the screen scrolls in its own frame."""
+
 FOLDER = "report"
 PAGE = "report.html"
 
@@ -224,7 +228,7 @@ def _item(
         png = _data("image/png", figure.png)
         svg = _data("image/svg+xml", figure.svg)
         body = (
-            f'<figure><div class="drawing">{_inline(figure)}</div>'
+            f'<figure><div class="drawing" tabindex="0">{_inline(figure)}</div>'
             f"<figcaption>{_e(figure.caption)}</figcaption></figure>"
             f'<ul class="notes">{notes}</ul><p class="files">'
             f'<a download="{name}.svg" href="{svg}">SVG</a>'
@@ -262,8 +266,10 @@ def _inline(figure: Figure) -> str:
     body = svg[start:]
     for mark in ('id="', 'href="#', "url(#"):
         body = body.replace(mark, f"{mark}{figure.name}-")
+    width = float(body.split('width="', 1)[1].split("pt", 1)[0])
+    smallest = f' style="min-width:{PIXELS_PER_POINT * width:.0f}px"'
     title = f' role="img" aria-label="{_e(figure.title)}"'
-    return body.replace("<svg", f"<svg{title}", 1)
+    return body.replace("<svg", f"<svg{title}{smallest}", 1)
 
 
 def _protocol(results: Results) -> str:
