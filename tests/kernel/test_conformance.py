@@ -1,11 +1,10 @@
 """The compiled kernel equals its NumPy specification, on every instruction set."""
 
-import dataclasses
-
 import numpy as np
 import pytest
+from ways import MODULE, SETS, boxes_in, fresh, settings_of
 
-from ennopt.bounds.compiled import compile_model, kernel
+from ennopt.bounds.compiled import compile_model
 from ennopt.bounds.node import bound_nodes
 from ennopt.bounds.nodes import (
     HELD_OFF,
@@ -15,7 +14,6 @@ from ennopt.bounds.nodes import (
     Nodes,
     NodeSettings,
 )
-from ennopt.domain import Domain
 from ennopt.network import Ensemble
 from oracles import (
     DEGENERATE,
@@ -25,36 +23,8 @@ from oracles import (
     random_network,
 )
 
-MODULE = kernel()
 pytestmark = pytest.mark.skipif(MODULE is None, reason="the extension is not built")
-SETS = MODULE.instruction_sets() if MODULE else []
 TOLERANCE = 1e-9
-
-
-def settings_of(plain):
-    compiled = MODULE.Settings()
-    for name, value in dataclasses.asdict(plain).items():
-        setattr(compiled, name, value)
-    return compiled
-
-
-def boxes_in(domain, count, rng):
-    """Boxes of all sizes inside the domain, the domain itself first."""
-    a, b = domain.sample(count, rng), domain.sample(count, rng)
-    shrink = rng.choice([1.0, 0.5, 0.1, 1e-3], size=(count, 1))
-    b = a + shrink * (b - a)
-    lower, upper = np.minimum(a, b), np.maximum(a, b)
-    lower[0], upper[0] = domain.lower, domain.upper
-    return lower, upper
-
-
-def fresh(model, lower, upper, settings=None):
-    domain = Domain(lower[0], upper[0])
-    root = Nodes.root(model, domain, settings)
-    rows = np.repeat(root.packed(), len(lower), axis=0)
-    nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
-    nodes.lower, nodes.upper = lower.copy(), upper.copy()
-    return nodes
 
 
 def scale_of(model):
@@ -141,7 +111,7 @@ def check(
     """Without a cutoff, then on what each of the two leaves to its children."""
     case = NodeModel(ensemble, domain), compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, count, rng)
-    rows = fresh(case[0], lower, upper, settings).packed()
+    rows = fresh(case[0], domain, settings, lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     batches = [(rows, -np.inf)]
     for generation in range(3):
@@ -217,7 +187,7 @@ def test_a_node_is_bounded_alike_whatever_its_neighbours_in_the_lanes(name, rng)
     ensemble, domain = random_ensemble(rng, 3, 4, (8, 7, 6)), random_domain(rng, 4)
     model, compiled = NodeModel(ensemble, domain), compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, 17, rng)
-    rows = fresh(model, lower, upper).packed()
+    rows = fresh(model, domain, NodeSettings(), lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     settings = MODULE.Settings()
     together = MODULE.bound_nodes(compiled, settings, rows, level, name)

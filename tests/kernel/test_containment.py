@@ -1,13 +1,11 @@
 """Bounds of nodes contain samples and exact optima, for each way to compute them."""
 
-import dataclasses
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
+from ways import WAYS, boxes_in, fresh
 
-from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import bound_nodes
 from ennopt.bounds.nodes import (
     HELD_OFF,
     HELD_ON,
@@ -27,64 +25,11 @@ from oracles import (
     random_ensemble,
 )
 
-MODULE = kernel()
-SETS = MODULE.instruction_sets() if MODULE else []
-
-
-def by_kernel(name, ensemble, domain, settings):
-    """What bounds packed nodes by one instruction set."""
-    own = MODULE.Settings()
-    for field, value in dataclasses.asdict(settings).items():
-        setattr(own, field, value)
-    model = compile_model(ensemble, domain)
-
-    def bound(rows, cutoff):
-        found, told, _, low, high, _ = MODULE.bound_nodes(
-            model, own, rows, cutoff, name
-        )
-        return found, told[:, 0], low, high
-
-    return bound
-
-
-def by_numpy(ensemble, domain, settings):
-    """What bounds packed nodes by the specification."""
-    model = NodeModel(ensemble, domain)
-
-    def bound(rows, cutoff):
-        nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
-        out = bound_nodes(model, settings, nodes, cutoff)
-        return nodes.packed(), out.fate, out.lower, out.upper
-
-    return bound
-
-
-WAYS = pytest.mark.parametrize(
-    "way",
-    [pytest.param(partial(by_kernel, name), id=name) for name in SETS]
-    + [pytest.param(by_numpy, id="numpy")],
-)
 BRANCHING = pytest.mark.parametrize(
     "settings",
     [NodeSettings(), NodeSettings(branch_neurons=True)],
     ids=["inputs", "neurons"],
 )
-
-
-def boxes_in(domain, count, rng):
-    """Boxes of all sizes inside the domain, the domain itself first."""
-    a, b = domain.sample(count, rng), domain.sample(count, rng)
-    b = a + rng.choice([1.0, 0.3, 0.03, 1e-4], size=(count, 1)) * (b - a)
-    lower, upper = np.minimum(a, b), np.maximum(a, b)
-    lower[0], upper[0] = domain.lower, domain.upper
-    return lower, upper
-
-
-def fresh(model, domain, settings, lower, upper):
-    rows = np.repeat(Nodes.root(model, domain, settings).packed(), len(lower), axis=0)
-    nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
-    nodes.lower, nodes.upper = lower.copy(), upper.copy()
-    return nodes
 
 
 def samples(lower, upper, rng, count=150):

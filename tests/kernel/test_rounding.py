@@ -1,0 +1,171 @@
+"""Bounds are proofs in exact arithmetic: compared with fractions, without any slack."""
+
+import math
+from fractions import Fraction
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from ways import WAYS, by_kernel, fresh
+
+from ennopt.bounds.compiled import kernel
+from ennopt.bounds.concretise import Cut, support
+from ennopt.bounds.nodes import HELD_OFF, HELD_ON, NodeModel, Nodes, NodeSettings
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+from ennopt.search.box import BoxSearch
+from ennopt.search.tree import open_tree
+from oracles import random_ensemble, random_network
+
+COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
+
+
+def preactivations(network, x):
+    """Values of all affine layers at a point of fractions, exactly."""
+    layers, y = [], x
+    for w, b in network.layers():
+        h = [
+            sum((Fraction(v) * u for v, u in zip(row, y, strict=True)), Fraction(shift))
+            for row, shift in zip(w.tolist(), b.tolist(), strict=True)
+        ]
+        layers.append(h)
+        y = [max(value, Fraction(0)) for value in h]
+    return layers
+
+
+def value_at(ensemble, x):
+    """The prediction at a point of fractions, exactly."""
+    return sum(
+        Fraction(weight) * preactivations(member, x)[-1][0]
+        for member, weight in zip(
+            ensemble.members, ensemble.weights.tolist(), strict=True
+        )
+    )
+
+
+def maximum_on(ensemble, low, high):
+    """The exact maximum of one input and one hidden layer: at an end or a kink."""
+    points = {Fraction(low), Fraction(high)}
+    for member in ensemble.members:
+        for w, b in zip(member.weights[0][:, 0], member.biases[0], strict=True):
+            if w != 0.0:
+                points.add(-Fraction(float(b)) / Fraction(float(w)))
+    inside = [x for x in points if Fraction(low) <= x <= Fraction(high)]
+    return max(value_at(ensemble, [x]) for x in inside)
+
+
+def root_bound(way, ensemble, domain):
+    settings = NodeSettings()
+    model = NodeModel(ensemble, domain)
+    rows = Nodes.root(model, domain, settings).packed()
+    return Fraction(float(way(ensemble, domain, settings)(rows, -np.inf)[0][0, 0]))
+
+
+@WAYS
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("side", [HELD_ON, HELD_OFF], ids=["on", "off"])
+def test_multipliers_of_held_neurons_pay_for_their_rounding(way, depth, side, rng):
+    """A multiple of a neuron that is zero at a point, but for rounding."""
+    settings, tried = NodeSettings(branch_neurons=True), 0
+    for _ in range(60):
+        d = 6
+        x = rng.normal(size=d)
+        net = random_network(rng, d, (4,) * depth)
+        last = len(net.weights) - 2
+        biases = [np.array(b) for b in net.biases]
+        biases[last] -= net.preactivations(x)[last]  # nearly zero at x
+        net = Network(net.weights, tuple(biases))
+        ensemble, domain = Ensemble((net,), weights=[1.0]), Domain(x, x)
+        exact = [Fraction(v) for v in x.tolist()]
+        h = preactivations(net, exact)[last]
+        kept = [j for j in range(4) if (h[j] >= 0) == (side == HELD_ON)]
+        if not kept:
+            continue
+        box = np.repeat(x[None], len(kept), axis=0)
+        nodes = fresh(NodeModel(ensemble, domain), domain, settings, box, box)
+        each, neurons = np.arange(len(kept)), 4 * (depth - 1) + np.array(kept)
+        nodes.states[each, neurons] = side
+        nodes.multipliers[each, neurons] = 1e6
+        found = way(ensemble, domain, settings)(nodes.packed(), -np.inf)[0]
+        assert Fraction(float(found[:, 0].min())) >= value_at(ensemble, exact)
+        tried += len(kept)
+    assert tried > 60
+
+
+def test_a_multiple_of_a_cut_that_overflows_proves_nothing():
+    slopes = np.array([[1e9] * 5 + [1e-299]])
+    edge = math.ldexp(1.0, 1023) / 5e9 * 2.0  # the multiplier that just overflows
+    for share in 1.0 + 2.0**-50 * np.arange(-60, 61):
+        for s in (-5e9, -5e9 * (1 - 1e-15), -4e9, -1.0):
+            g = np.array([-1.0] * 5 + [-edge * share * 1e-299])
+            cut = Cut(slopes, np.array([s]), True, 0.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                most, multiplier = support(g[None, None], cut)
+            # Where all of the first five are -s / 5e9, the cut is met.
+            z = np.array([-s / 5e9] * 5 + [-1.0])
+            assert most[0, 0] >= g @ z - 1e-9
+            assert np.isfinite(multiplier[0, 0])
+
+
+@WAYS
+def test_merged_members_leave_their_rounding_behind(way, rng):
+    """Equal hidden layers whose output weights cancel, but for rounding."""
+    domain, below = Domain([-1.0], [2.0]), 0
+    for _ in range(40):
+        net = random_network(rng, 1, (3,))
+        weight = float(rng.uniform(0.1, 1.0))
+        factor = float(rng.uniform(1.0, 10.0))
+        large = net.fold_output(1e8, 0.0)
+        # weight * large and -(weight / factor) * (factor * large) differ by rounding.
+        twin = large.fold_output(factor, 0.0)
+        ensemble = Ensemble((large, twin), weights=[weight, -weight / factor])
+        exact = maximum_on(ensemble, -1.0, 2.0)
+        below += exact > 0
+        assert root_bound(way, ensemble, domain) >= exact
+    assert below > 5
+
+
+@cache
+def one_and_many(slope, step, bias):
+    """A member and thousands below its last digit, but not their sum.
+
+    The hidden neuron is ``x + 2`` of the first, of the others ``slope * x + bias``,
+    with slopes that rise by `step`. Returns the ensemble and its value at zero, where
+    all members are largest.
+    """
+    count, tiny = 9000, 0.99 * 2.0**-53
+    members = [Network(([[1.0]], [[1.0]]), ([2.0], [0.0]))]
+    for i in range(count):
+        members.append(Network(([[slope + step * i]], [[tiny]]), ([bias], [0.0])))
+    ensemble = Ensemble(tuple(members), weights=np.ones(len(members)))
+    return ensemble, 2 + count * Fraction(bias) * Fraction(tiny)
+
+
+@WAYS
+def test_thousands_of_tiny_members_that_are_merged_are_not_lost(way):
+    ensemble, exact = one_and_many(1.0, 0.0, 2.0)
+    assert root_bound(way, ensemble, Domain([-0.1], [0.0])) >= exact
+
+
+@COMPILED
+def test_thousands_of_tiny_members_are_not_lost():
+    ensemble, exact = one_and_many(0.5, 1e-6, 1.0)
+    way = partial(by_kernel, "")
+    assert root_bound(way, ensemble, Domain([-0.1], [0.0])) >= exact
+
+
+@COMPILED
+def test_a_time_limit_beyond_the_clock_is_no_limit(rng):
+    problem = Problem(
+        random_ensemble(rng, 3, 5, (10, 10)), Domain([-1.0] * 5, [1.0] * 5)
+    )
+    tree = open_tree(problem, BoxSearch().settings(problem), 1e-4)
+    tree.plant()
+    count = tree.explore(nodes=math.inf, seconds=1e12, bytes=1e9, dive=64, threads=1)
+    assert tree.open == 0
+    assert count > 100
+    result = BoxSearch().solve(problem, Tools(Limits(seconds=1e12)))
+    assert result.status is Status.OPTIMAL
