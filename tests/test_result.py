@@ -1,6 +1,7 @@
 """Results survive JSON, runs keep the record straight."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -172,3 +173,27 @@ def test_the_scale_bounds_every_forward_pass(rng):
     problem = Problem(random_ensemble(rng, weighted=True), Domain([-3, 0], [1, 2]))
     values = problem.values(problem.domain.sample(500, rng))
     assert np.abs(values).max() <= problem.scale()
+
+
+def test_a_bound_below_a_value_proves_nothing():
+    with Tools().start(LINE, "test") as run:
+        run.offer(LINE.domain.upper)
+        run.prove(run.value + 1.0)
+        assert not run.prove(run.value - 1e-8)
+        assert run.bound == run.value + 1.0
+        assert run.prove(run.value - 1e-13)  # rounding
+        assert run.bound == run.value
+    run.finish()
+
+
+def test_time_is_booked_under_one_phase_only():
+    with Tools().start(LINE, "test") as run:
+        with run.phase("outer"):
+            with run.phase("inner"):
+                time.sleep(0.05)
+            with run.phase("inner"):
+                time.sleep(0.05)
+        run.interrupt()
+    seconds = run.finish().seconds
+    assert seconds["inner"] >= 0.1
+    assert seconds["outer"] + seconds["inner"] <= seconds["total"]

@@ -102,7 +102,7 @@ class Run:
         self.notes: list[str] = []
         self.libraries: list[str] = ["numpy"]
         self._phase = ""
-        self._start = time.perf_counter()
+        self._start = self._turned = time.perf_counter()
         self._reported = -np.inf
         self._interrupted = False
 
@@ -132,14 +132,20 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Book the time spent in the block under `name`."""
-        outer, self._phase, begin = self._phase, name, time.perf_counter()
+        """Book the time spent in the block under `name`, and under no other phase."""
+        outer = self._phase
+        self._turn_to(name)
         try:
             yield
         finally:
-            spent = time.perf_counter() - begin
-            self.phases[name] = self.phases.get(name, 0.0) + spent
-            self._phase = outer
+            self._turn_to(outer)
+
+    def _turn_to(self, name: str) -> None:
+        now = time.perf_counter()
+        if self._phase:
+            spent = now - self._turned
+            self.phases[self._phase] = self.phases.get(self._phase, 0.0) + spent
+        self._phase, self._turned = name, now
 
     # What was found and what was proved.
 

@@ -179,7 +179,8 @@ class BoxSearch:
         if tree.value > run.value and run.offer(tree.best_point()):
             if self.polished:
                 x = np.asarray(run.x)
-                run.offer(polish(run.problem.ensemble, run.problem.domain, x))
+                with run.phase("values"):
+                    run.offer(polish(run.problem.ensemble, run.problem.domain, x))
             tree.offer(np.asarray(run.x))
 
     def _finish(self, run: Run, tree: Tree | None) -> Result:
