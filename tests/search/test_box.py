@@ -1,11 +1,6 @@
 """BoxSearch against enumeration, against itself, and at its limits."""
 
 import itertools
-import math
-import pickle
-import threading
-import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,7 +15,6 @@ from ennopt.search import tree as trees
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 from ennopt.search.tree import PlainTree, open_tree
-from ennopt.search.units import Unit, explore_unit
 from oracles import (
     DEGENERATE,
     exact_maximum,
@@ -138,70 +132,11 @@ def test_one_thread_and_a_seed_repeat_exactly():
 
 
 @COMPILED
-def test_threads_processes_and_units_agree():
-    problem = hard_case()
-    serial = BoxSearch().solve(problem, Tools())
-    assert serial.nodes > 300
-    answers = [BoxSearch().solve(problem, Tools(threads=2))]
-    with ThreadPoolExecutor(2) as pool:
-        answers.append(BoxSearch().solve(problem, Tools(threads=2, executor=pool)))
-    with ProcessPoolExecutor(2) as pool:
-        answers.append(BoxSearch().solve(problem, Tools(threads=2, executor=pool)))
-    for answer in answers:
-        assert answer.status is Status.OPTIMAL
-        assert answer.value == pytest.approx(serial.value, rel=2e-4)
-        assert answer.bound >= serial.value
-
-
-@COMPILED
-def test_a_dask_cluster_agrees():
-    distributed = pytest.importorskip("distributed")
-    problem = hard_case()
-    serial = BoxSearch().solve(problem, Tools())
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        tools = Tools(threads=2, executor=client.get_executor())
-        answer = BoxSearch().solve(problem, tools)
-    assert answer.status is Status.OPTIMAL
-    assert answer.value == pytest.approx(serial.value, rel=2e-4)
-
-
-def test_a_unit_returns_what_is_left_of_its_nodes():
-    problem = hard_case()
-    settings = BoxSearch().settings(problem)
-    tree = open_tree(problem, settings, 1e-4)
-    tree.plant()
-    x = problem.domain.lower
-    unit = Unit(problem, settings, 1e-4, 256, "", tree.take(1), x, limit=100)
-    assert tree.open == 0
-    result = explore_unit(pickle.loads(pickle.dumps(unit)))
-    assert result.count >= 100
-    assert len(result.nodes) > 1
-    bound = max(result.closed, result.nodes[:, 0].max())
-    points = problem.domain.sample(20_000, np.random.default_rng(0))
-    assert problem.values(points).max() <= bound <= unit.bound
-    assert problem.values(result.x)[0] >= problem.values(x)[0]
-
-
-@COMPILED
 def test_the_bound_falls_monotonically_and_never_below_the_value():
     result = BoxSearch().solve(hard_case(1), Tools())
     bounds = [event.bound for event in result.history]
     assert all(a >= b for a, b in itertools.pairwise(bounds))
     assert all(event.bound >= event.value for event in result.history)
-
-
-@COMPILED
-def test_a_small_memory_dives_and_still_proves():
-    problem = hard_case()
-    roomy = BoxSearch().solve(problem, Tools())
-    tight = BoxSearch(dive=16).solve(problem, Tools(Limits(memory=1.0)))
-    assert tight.status is Status.OPTIMAL
-    assert tight.value == pytest.approx(roomy.value, rel=2e-4)
 
 
 def test_a_node_limit_stops_with_a_valid_bound():
@@ -227,22 +162,6 @@ def test_a_callback_stops_the_search():
     assert result.status is Status.INTERRUPTED
     assert seen
     assert result.bound >= result.value
-
-
-@COMPILED
-def test_the_interpreter_keeps_running_while_the_kernel_explores():
-    problem = hard_case(1)
-    tree = open_tree(problem, BoxSearch().settings(problem), 0.0)
-    tree.plant()
-    worker = threading.Thread(
-        target=tree.explore, args=(math.inf, 0.5, 1e9, 256, 1), daemon=True
-    )
-    worker.start()
-    ticks = 0
-    while worker.is_alive():
-        time.sleep(0.001)
-        ticks += 1
-    assert ticks > 5
 
 
 def test_a_gap_of_zero_ends_with_a_note_about_rounding():
