@@ -483,6 +483,8 @@ class _Crew:
     def _free(self, worker: str) -> None:
         """Restart a worker whose run does not end, or leave its thread alone."""
         try:
-            self._client.restart_workers([worker], raise_for_error=False)
+            ends = self._client.restart_workers([worker], raise_for_error=False)
         except ValueError:  # nothing watches over this worker
+            ends = {}
+        if ends.get(worker) not in ("OK", "removed"):
             self._blocked[worker] += 1
