@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ennopt.bounds.compiled import kernel
+from ennopt.bounds.relaxation import Crown
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
@@ -21,6 +22,7 @@ from oracles import (
     random_case,
     random_domain,
     random_ensemble,
+    random_network,
 )
 
 COLD = BoxSearch(starts=0, polished=0)
@@ -113,6 +115,120 @@ def test_many_inputs_agree_with_a_milp_solver(rng):
         assert mine.value == pytest.approx(other.value, rel=2e-4)
         assert mine.bound >= other.value - 1e-9
         assert other.bound >= mine.value - 1e-9
+
+
+@COMPILED
+@pytest.mark.parametrize("backend", ["highs", "scip"])
+@pytest.mark.parametrize("block", range(4))
+def test_small_ensembles_agree_with_two_milp_solvers(backend, block):
+    if backend == "scip":
+        pytest.importorskip("pyscipopt")
+    tools = Tools(Limits(gap=1e-6))
+    for seed in range(8 * block, 8 * block + 8):
+        rng = np.random.default_rng(seed)
+        inputs, members = (int(n) for n in rng.integers((2, 1), (5, 4)))
+        widths = [int(n) for n in rng.integers(2, 6, size=int(rng.integers(1, 3)))]
+        ensemble = random_ensemble(rng, members, inputs, widths, weighted=seed % 3 == 0)
+        problem = Problem(ensemble, random_domain(rng, inputs))
+        mine = BoxSearch().solve(problem, tools)
+        other = BigM(backend, (Crown(),)).solve(problem, tools)
+        assert mine.status is other.status is Status.OPTIMAL
+        assert abs(mine.value - other.value) <= problem.tolerance(mine.value, 1e-6)
+        assert mine.bound >= other.value
+        assert other.bound >= mine.value
+
+
+def proves_in_proportion(ensemble, domain, gap=1e-4):
+    """As `proves`, measured by what the sums can reach instead of by one."""
+    problem = Problem(ensemble, domain)
+    result = BoxSearch().solve(problem, Tools(Limits(gap=gap, seconds=60)))
+    exact, _ = exact_maximum(ensemble, domain)
+    rounding = 1e-12 * problem.scale()
+    assert result.bound >= exact - rounding
+    assert result.value <= exact + rounding
+    allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * problem.scale()
+    assert result.bound - result.value <= allowed
+    assert result.status in (Status.OPTIMAL, Status.PRECISION_LIMIT)
+    return result
+
+
+@pytest.mark.parametrize("scales", [(1e6,), (1e-6,), (1e6, 1e-6)], ids=repr)
+@pytest.mark.parametrize("widths", [(), (5,), (4, 3)], ids=repr)
+def test_huge_and_tiny_weights_agree_with_enumeration(scales, widths):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        nets = [random_network(rng, 2, widths, scale=scale) for scale in scales * 2]
+        proves_in_proportion(Ensemble(tuple(nets)), random_domain(rng))
+
+
+@pytest.mark.parametrize("mixed", [(1e6, 1e-6), (1e-6, 1e6)], ids=repr)
+def test_huge_layers_before_tiny_ones_agree_with_enumeration(mixed):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        nets = []
+        for _ in range(2):
+            net = random_network(rng, 2, (5,))
+            pairs = zip(mixed, net.layers(), strict=True)
+            layers = [(scale * w, scale * b) for scale, (w, b) in pairs]
+            nets.append(Network(*zip(*layers, strict=True)))
+        proves_in_proportion(Ensemble(tuple(nets)), random_domain(rng))
+
+
+@COMPILED
+@pytest.mark.parametrize("scale", [1e6, 1e-6])
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_degenerate_ensembles_of_other_sizes_agree_with_enumeration(case, scale):
+    for seed in range(3):
+        ensemble, domain = DEGENERATE[case](np.random.default_rng(seed))
+        proves_in_proportion(ensemble.fold_output(scale, 0.0), domain)
+        narrow = Domain(domain.lower / scale, domain.upper / scale)
+        proves_in_proportion(ensemble.fold_input(scale, 0.0), narrow)
+
+
+def separate(hidden, factors, num_inputs, constant=0.0):
+    """A network that adds ``factor * ReLU(a x_j + b)`` for each input x_j."""
+    first = [[a * (j == p) for p in range(num_inputs)] for j in range(num_inputs)
+             for a, _ in hidden]  # fmt: skip
+    shifts = [b for _ in range(num_inputs) for _, b in hidden]
+    return Network(
+        (np.array(first), np.array([list(factors) * num_inputs])),
+        (np.array(shifts), np.array([constant])),
+    )
+
+
+TIES = {
+    "two equal maxima": (((1, 0), (-1, 0)), (1, 1), 1.0),
+    "a flat maximum": (((1, -0.5), (-1, -0.5)), (-1, -1), 0.0),
+    "a flat end": (((1, 0), (1, -0.5)), (2, -2), 1.0),
+    "flat everywhere": (((1, 0), (-1, 0), (1, 0), (-1, 0)), (1, 1, -1, -1), 0.0),
+}
+"""Of one input on [-1, 1]: neurons (slope, bias), factors, and the maximum."""
+
+
+@pytest.mark.parametrize("case", TIES)
+@pytest.mark.parametrize("inputs", [1, 2, 4])
+@pytest.mark.parametrize("constant", [0.0, 3.0])
+def test_ties_and_flat_maxima_are_proved(case, inputs, constant):
+    hidden, factors, most = TIES[case]
+    net = separate(hidden, factors, inputs, constant)
+    problem = Problem(Ensemble((net,)), Domain([-1.0] * inputs, [1.0] * inputs))
+    result = BoxSearch().solve(problem, Tools(Limits(gap=1e-6, nodes=20_000)))
+    exact = inputs * most + constant
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(exact, abs=1e-12)
+    assert exact <= result.bound <= exact + problem.tolerance(exact, 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_equal_maxima_of_different_members_are_proved(inputs):
+    """Members that are largest at opposite corners: their sum is so at both."""
+    rising = separate(((1, 0),), (1,), inputs)
+    falling = separate(((-1, 0),), (1,), inputs)
+    box = Domain([-1.0] * inputs, [1.0] * inputs)
+    problem = Problem(Ensemble((rising, falling), weights=[1.0, 1.0]), box)
+    result = BoxSearch().solve(problem, Tools(Limits(gap=1e-6, nodes=20_000)))
+    assert result.status is Status.OPTIMAL
+    assert result.value == inputs <= result.bound
 
 
 def hard_case(seed=3):
