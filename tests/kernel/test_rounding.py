@@ -10,7 +10,16 @@ from ways import WAYS, by_kernel, fresh
 
 from ennopt.bounds.compiled import kernel
 from ennopt.bounds.concretise import Cut, support
-from ennopt.bounds.nodes import HELD_OFF, HELD_ON, NodeModel, Nodes, NodeSettings
+from ennopt.bounds.nodes import (
+    HELD_OFF,
+    HELD_ON,
+    OFF,
+    ON,
+    Fate,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+)
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
@@ -62,6 +71,66 @@ def root_bound(way, ensemble, domain):
     model = NodeModel(ensemble, domain)
     rows = Nodes.root(model, domain, settings).packed()
     return Fraction(float(way(ensemble, domain, settings)(rows, -np.inf)[0][0, 0]))
+
+
+def uneven_case(rng):
+    """Weights over twelve orders of magnitude, members that nearly cancel, a box that
+    may be thinner than the last digit."""
+    d = int(rng.integers(1, 4))
+    widths = [int(n) for n in rng.integers(1, 5, size=int(rng.integers(0, 4)))]
+    members = []
+    for _ in range(2):
+        net = random_network(rng, d, widths)
+        members.append(
+            Network(
+                tuple(w * 10.0 ** rng.integers(-6, 7, w.shape) for w in net.weights),
+                tuple(b * 10.0 ** rng.integers(-6, 7, b.shape) for b in net.biases),
+            )
+        )
+    members.append(members[0].fold_output(-1.0 - 1e-15, 0.0))
+    x = rng.normal(size=d) * 10.0 ** rng.integers(-3, 4)
+    radius = np.abs(x) * rng.choice([0.0, 1e-16, 1e-15, 1e-12, 1e-6, 0.1])
+    ensemble = Ensemble(tuple(members), weights=[1.0, *rng.normal(size=1), 1.0])
+    return ensemble, Domain(x - radius, x + radius)
+
+
+def assert_exact(nodes, low, high, x, value, neurons):
+    """What a node says of a point in it is true of the exact numbers."""
+    assert nodes.bound[0] == np.inf or Fraction(float(nodes.bound[0])) >= value
+    for a, u, b in zip(nodes.lower[0], x, nodes.upper[0], strict=True):
+        assert Fraction(float(a)) <= u <= Fraction(float(b))
+    terms = (Fraction(float(a)) * u for a, u in zip(nodes.cut[0], x, strict=True))
+    assert sum(terms, Fraction(float(nodes.constant[0]))) >= value
+    for j, (state, h) in enumerate(zip(nodes.states[0], neurons, strict=True)):
+        if state < HELD_ON:
+            assert Fraction(float(low[0, j])) <= h <= Fraction(float(high[0, j]))
+        assert state != ON or h >= 0
+        assert state != OFF or h <= 0
+
+
+@WAYS
+def test_nodes_tell_the_truth_in_exact_arithmetic(way):
+    settings = NodeSettings()
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        ensemble, domain = uneven_case(rng)
+        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
+        points = [domain.lower, domain.upper, *domain.sample(2, rng)]
+        exact = [[Fraction(v) for v in x.tolist()] for x in points]
+        values = [value_at(ensemble, x) for x in exact]
+        neurons = [
+            [h for m in model.members for k in preactivations(m, x)[:-1] for h in k]
+            for x in exact
+        ]
+        for cutoff in (-np.inf, float(min(values)), float(max(values)) * (1 - 1e-13)):
+            rows = Nodes.root(model, domain, settings).packed()
+            for _ in range(2):
+                rows, fate, low, high = bound(rows, cutoff)
+                nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+                for x, value, hidden in zip(exact, values, neurons, strict=True):
+                    if value > cutoff:
+                        assert fate[0] != Fate.CLOSED
+                        assert_exact(nodes, low, high, x, value, hidden)
 
 
 @WAYS
