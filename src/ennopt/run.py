@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -275,5 +276,7 @@ class Run:
 def _versions(libraries: list[str]) -> dict[str, str]:
     found = {"ennopt": VERSION, "python": platform.python_version()}
     for name in libraries:
-        found[name] = metadata.version(name)
+        # An imported module knows its version; asking the installation takes longer.
+        known = getattr(sys.modules.get(name), "__version__", None)
+        found[name] = known or metadata.version(name)
     return found

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from ennopt.search.heuristics import ascend, cell_forms, distinct, polish
+from ennopt.milp.highs import HotLp
+from ennopt.milp.model import LinearModel
+from ennopt.search.heuristics import ascend, cell_forms, climb, distinct, polish
 from oracles import exact_maximum, random_case, random_domain, random_ensemble
 
 
@@ -66,3 +68,19 @@ def test_distinct_points_are_apart(rng):
     twice = np.concatenate([points, points])
     assert len(distinct(twice, domain, 1000)) <= 50
     assert len(distinct(twice, domain, 3)) == 3
+
+
+def test_climb_agrees_with_a_linear_program(rng):
+    for _ in range(100):
+        d, rows = int(rng.integers(1, 8)), int(rng.integers(0, 40))
+        normals = np.concatenate([rng.normal(size=(rows, d)), np.eye(d), -np.eye(d)])
+        normals /= np.linalg.norm(normals, axis=1)[:, None]
+        slacks = np.where(rng.random(len(normals)) < 0.2, 0.0, rng.random(len(normals)))
+        gradient = rng.normal(size=d) * (rng.random(d) < 0.8)
+        move = climb(gradient, normals, slacks)
+        assert np.all(normals @ move <= slacks + 1e-10)
+        model = LinearModel.of(
+            np.full(d, -2.0), np.full(d, 2.0), gradient, normals, upper_rows=slacks
+        )
+        best = HotLp(model).maximize(gradient)
+        assert gradient @ move == pytest.approx(best.value, abs=1e-8)

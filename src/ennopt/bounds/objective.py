@@ -31,7 +31,7 @@ class Objective:
     unit
         Relative rounding of a sum over the inputs and a few terms more.
     spread
-        Range of the sum over random points: a size that no shift changes.
+        Range of the sum over many points: a size that no shift changes.
     """
 
     members: tuple[Network, ...]
@@ -48,7 +48,10 @@ class Objective:
             for member, weight in zip(ensemble.members, ensemble.weights, strict=True)
         ]
         reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
-        points = domain.sample(SPREAD_POINTS, np.random.default_rng(0))
+        # Multiples of irrational numbers, modulo one: spread out, and nothing to load.
+        steps = np.sqrt(np.arange(2, 2 + domain.num_inputs) + 0.5)
+        shares = np.arange(SPREAD_POINTS)[:, None] * steps % 1.0
+        points = domain.project(domain.lower + shares * domain.widths)
         return cls(
             members=merged(folded),
             reach=np.asarray(reach),

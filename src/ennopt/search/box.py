@@ -20,7 +20,7 @@ from ennopt.search.units import FIRST_NODES, Unit, explore_with
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
 
-GLANCE_NEURONS = 200_000
+GLANCE_NEURONS = 500_000
 """Nodes times neurons before values are sought: easy problems end there."""
 
 FEW_INPUTS = 16
@@ -72,7 +72,6 @@ class BoxSearch:
 
     def solve(self, problem: Problem, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
-        rng = np.random.default_rng(tools.seed)
         tree: Tree | None = None
         with tools.start(problem, self) as run:
             with run.phase("search"):
@@ -81,7 +80,7 @@ class BoxSearch:
                 self._glance(run, tree)
             if tree.open and run.ended() is None:
                 with run.phase("values"):
-                    self._first_values(run, rng)
+                    self._first_values(run)
                     run.tick()
             with run.phase("search"):
                 if run.x is not None:
@@ -117,8 +116,9 @@ class BoxSearch:
         nodes = min(max(8, GLANCE_NEURONS // neurons), run.limits.nodes)
         self._explore(run, tree, nodes, run.remaining(), threads=1)
 
-    def _first_values(self, run: Run, rng: np.random.Generator) -> None:
+    def _first_values(self, run: Run) -> None:
         ensemble, domain = run.problem.ensemble, run.problem.domain
+        rng = np.random.default_rng(run.tools.seed)
         starts = domain.sample(self.starts, rng)
         if run.x is not None:
             starts = np.concatenate([run.x[None], starts])

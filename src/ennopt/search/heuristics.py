@@ -12,12 +12,16 @@ from collections.abc import Callable
 import numpy as np
 
 from ennopt.domain import Domain
-from ennopt.milp.highs import HotLp
-from ennopt.milp.model import LinearModel
 from ennopt.network import Array, Ensemble
 
 SHORTEST_STEP = 1e-7
 """Share of an input's range below which an ascent has arrived."""
+
+NO_GAIN = 1e-11
+"""Relative size of a direction or multiplier that is taken for zero."""
+
+STEPS_PER_INPUT = 20
+"""Most steps of a climb on a polyhedron, for each input."""
 
 
 def ascend(
@@ -25,6 +29,7 @@ def ascend(
     domain: Domain,
     starts: Array,
     steps: int = 60,
+    first: float = 0.25,
     stop: Callable[[], object] = lambda: None,
 ) -> tuple[Array, Array]:
     """Follow the signs of the gradient from many points at once.
@@ -39,6 +44,8 @@ def ascend(
         (num_points, num_inputs)
     steps
         Steps of each point; a step that does not help is halved.
+    first
+        Size of the first step, as a share of each input's range.
     stop
         Asked before each step; a true answer ends the ascent.
 
@@ -49,7 +56,7 @@ def ascend(
     """
     points = domain.project(starts)
     values = ensemble(points)[:, 0]
-    sizes = np.full((len(points), 1), 0.25)
+    sizes = np.full((len(points), 1), first)
     slopes = ensemble.gradient(points)[:, 0]
     for _ in range(steps):
         if stop():
@@ -104,6 +111,53 @@ def cell_forms(ensemble: Ensemble, x: Array) -> tuple[Array, Array, Array]:
     return np.concatenate(rows), np.concatenate(limits), gradient
 
 
+def climb(gradient: Array, normals: Array, slacks: Array) -> Array:
+    """The move that gains most along `gradient`, from a point of a polyhedron.
+
+    Maximizes ``gradient @ move`` subject to ``normals @ move <= slacks``, all slacks
+    nonnegative, by active sets: go along the gradient's part that keeps the working
+    rows tight, stop at the next row, drop a row whose multiplier is negative. The
+    polyhedra here have few dimensions, so a solver would cost more to load.
+
+    Parameters
+    ----------
+    gradient
+        (num_inputs,)
+    normals
+        Of length one, (num_rows, num_inputs); the rows must bound every direction.
+    slacks
+        (num_rows,)
+
+    Returns
+    -------
+    Array
+        The move, (num_inputs,); the best so far if the steps run out.
+    """
+    move, working = np.zeros_like(gradient), list[int]()
+    size = float(np.abs(gradient).max(initial=0.0))
+    for _ in range(STEPS_PER_INPUT * gradient.size):
+        tight = normals[working]
+        multipliers = np.linalg.lstsq(tight.T, gradient, rcond=None)[0]
+        direction = gradient - multipliers @ tight
+        if np.abs(direction).max(initial=0.0) <= NO_GAIN * size:
+            if not working or multipliers.min() >= -NO_GAIN * size:
+                break
+            working.pop(int(np.argmin(multipliers)))
+            continue
+        rates = normals @ direction
+        rates[working] = 0.0
+        ahead = rates > NO_GAIN * float(np.abs(direction).max())
+        if not ahead.any():
+            break
+        lengths = np.full(rates.size, np.inf)
+        left = np.maximum(slacks - normals @ move, 0.0)
+        lengths[ahead] = left[ahead] / rates[ahead]
+        next_row = int(np.argmin(lengths))
+        move = move + lengths[next_row] * direction
+        working.append(next_row)
+    return move
+
+
 def polish(ensemble: Ensemble, domain: Domain, x: Array, rounds: int = 10) -> Array:
     """Climb from cell to cell, taking the best point of each.
 
@@ -111,21 +165,23 @@ def polish(ensemble: Ensemble, domain: Domain, x: Array, rounds: int = 10) -> Ar
     can stall the end of a proof.
     """
     best, value = x, float(ensemble(x)[0])
+    widths = domain.widths
     for _ in range(rounds):
         rows, limits, gradient = cell_forms(ensemble, best)
-        active = np.abs(rows).max(axis=1, initial=0.0) > 0
-        rows, limits = rows[active], limits[active]
-        limits = np.maximum(limits, rows @ best)  # the point itself stays feasible
-        model = LinearModel.of(
-            domain.lower, domain.upper, gradient, rows, upper_rows=limits
+        sides = np.concatenate([np.diag(widths), np.diag(-widths)])
+        normals = np.concatenate([rows * widths, sides])
+        slacks = np.concatenate(
+            [limits - rows @ best, domain.upper - best, best - domain.lower]
         )
-        solved = HotLp(model).maximize(gradient)
-        if solved.x is None:
-            return best
-        corner = domain.project(solved.x)
+        lengths = np.linalg.norm(normals, axis=1)
+        used = lengths > 0
+        normals = normals[used] / lengths[used, None]
+        slacks = np.maximum(slacks[used] / lengths[used], 0.0)
+        move = climb(gradient * widths, normals, slacks)
+        corner = domain.project(best + move * widths)
         # Beyond the corner other cells begin: let a short ascent choose among them.
-        near = np.stack([corner, corner + 1e-6 * np.sign(gradient) * domain.widths])
-        points, values = ascend(ensemble, domain, near, steps=40)
+        near = np.stack([corner, corner + 1e-6 * np.sign(gradient) * widths])
+        points, values = ascend(ensemble, domain, near, steps=20, first=1e-3)
         if not values[0] > value + 1e-12 * max(1.0, abs(value)):
             return points[0] if values[0] > value else best
         best, value = points[0], float(values[0])
