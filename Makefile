@@ -40,7 +40,7 @@ bench-engine: $(VENV)/test
 # The rule of method="auto" rests on this table.
 bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/many_inputs.py out/many-inputs
-	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 20 --solver-limit 20 \
+	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
 	  $(BESIDE) highs scip --out benchmarks/many_inputs.md
 
 # Half an hour on one hard ensemble: SOAK is its file.

@@ -33,13 +33,13 @@ def test_many_inputs_and_few_neurons_go_to_a_milp_solver(rng, monkeypatch):
 
 
 def test_many_inputs_and_many_neurons_go_to_the_engine(rng):
-    choice = Auto().choose(problem_of(rng, 30, 3, (20, 20)))
+    choice = Auto().choose(problem_of(rng, 30, 5, (20, 20)))
     assert choice.method == BoxSearch()
     assert choice.method.settings(problem_of(rng, 30, 1, (3,))).branch_neurons
 
 
 def test_stable_neurons_do_not_count(rng):
-    ensemble = random_ensemble(rng, 3, 20, (20, 20))
+    ensemble = random_ensemble(rng, 5, 20, (20, 20))
     thin = Domain(np.zeros(20), np.full(20, 1e-3))
     assert isinstance(Auto().choose(Problem(ensemble, thin)).method, BigM)
 
