@@ -96,7 +96,9 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     box = nodes.lower[alive][tied], nodes.upper[alive][tied]
     close(largest(mine_cut[tied], *box), largest(spec_cut[tied], *box))
     close(points[alive], spec.points[alive])
-    close(told[alive, 3], spec.values[alive])
+    if not settings.branch_neurons:
+        # The kernel leaves out neurons that are held off, whatever they are there.
+        close(told[alive, 3], spec.values[alive])
     np.testing.assert_array_equal(told[alive, 4], spec.neuron[alive])
     split = alive & (spec.fate == Fate.SPLIT) & (spec.neuron < 0)
     np.testing.assert_array_equal(told[split, 1], spec.split[split])
