@@ -106,6 +106,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=float, default=1024.0, help="of nodes")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores
     print(f"# Soak: {options.ensemble.stem}, {options.threads} threads\n")
     delays = prompt(options.ensemble, options.threads)
     watch, pressed = Watch(), []
