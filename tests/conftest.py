@@ -1,12 +1,16 @@
 """Shared by all tests."""
 
 import os
+import signal
 
 import numpy as np
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A job in the background ignores Ctrl-C, and its children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
