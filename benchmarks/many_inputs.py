@@ -4,8 +4,8 @@ Writes random ensembles (normal weights, variance 2 / inputs) and ensembles trai
 two function families; `benchmarks/engine.py` then measures them:
 
     python benchmarks/many_inputs.py out/many-inputs
-    python benchmarks/engine.py out/many-inputs --solvers highs scip --limit 20 \
-        --solver-limit 20 --threads 1 --jobs 2 --out benchmarks/many_inputs.md
+    python benchmarks/engine.py out/many-inputs --solvers highs scip --limit 15 \
+        --solver-limit 15 --threads 1 --jobs 2 --out benchmarks/many_inputs.md
 """
 
 from __future__ import annotations

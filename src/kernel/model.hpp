@@ -29,7 +29,7 @@ struct Model {
   std::vector<double> reach;  // largest |x_p|
   double margin = 0.0;        // of the objective
   double unit = 0.0;          // relative rounding of a sum over the inputs
-  double spread = 0.0;        // of the objective over random points
+  double spread = 0.0;        // of the objective over many points
 
   // Neurons of a last hidden layer with a factor <= 0 only ever need the line below
   // ReLU, which holds without bounds.

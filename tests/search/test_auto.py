@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -52,3 +53,13 @@ def test_answers_agree_with_enumeration():
         assert result.status is Status.OPTIMAL
         assert result.value == pytest.approx(exact, rel=2e-4, abs=2e-6)
         assert "BoxSearch" in result.method
+
+
+def test_a_milp_solver_is_not_trusted_with_huge_weights(rng):
+    problem = problem_of(rng, 30, 2, (10, 10))
+    first, *others = problem.ensemble.members
+    huge = Network((first.weights[0], 1e6 * first.weights[1], first.weights[2]),
+                   first.biases)  # fmt: skip
+    scaled = Problem(Ensemble((huge, *others)), problem.domain)
+    assert isinstance(Auto().choose(problem).method, BigM)
+    assert Auto().choose(scaled).method == BoxSearch()
