@@ -41,7 +41,7 @@ bench-engine: $(VENV)/test
 bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/many_inputs.py out/many-inputs
 	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
-	  $(BESIDE) highs scip --out benchmarks/many_inputs.md
+	  --engine neurons $(BESIDE) box highs scip --out benchmarks/many_inputs.md
 
 # Half an hour on one hard ensemble: SOAK is its file.
 bench-soak: $(VENV)/test

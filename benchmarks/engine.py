@@ -1,6 +1,7 @@
 """How fast the engine proves, beside big-M on MILP solvers, in one run on one machine.
 
-For each instance, in turn: our engine, then each solver that is asked for. Every
+For each instance, in turn: our engine (`--engine`), then each solver that is asked for;
+another of our own methods may stand among them. Every
 solve is a process of its own, so that its peak memory is its own. Writes a table.
 HiGHS and SCIP search in one thread: `--threads 1 --jobs 2` gives every method one core
 and keeps two busy.
@@ -26,6 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).parent
+OWN = ("auto", "box", "neurons")
 
 
 def solve_one(path: str, method: str, limit: float, threads: int, gap: float) -> dict:
@@ -36,14 +38,13 @@ def solve_one(path: str, method: str, limit: float, threads: int, gap: float) ->
     from ennopt.problem import Problem
     from ennopt.result import Limits
     from ennopt.run import Tools
-    from ennopt.search.bigm import BigM
-    from ennopt.search.box import BoxSearch
+    from ennopt.search.methods import method_named
 
     ensemble = read_npz(path)
     problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()
     tools = Tools(Limits(seconds=limit, gap=gap), threads=threads)
-    chosen = BoxSearch() if method == "box" else BigM(backend=method)
-    result = chosen.solve(problem, tools)
+    known = (method,) if method in OWN else ("bigm", method)
+    result = method_named(*known).solve(problem, tools)
     search = result.seconds.get("search", math.nan)
     return {
         "method": method,
@@ -117,8 +118,8 @@ def mean_ratio(
     ratios = []
     for row in rows:
         theirs = [seconds(row[s], limit) for s in solvers if "error" not in row[s]]
-        if theirs and "error" not in row["box"]:
-            ratios.append(min(theirs) / seconds(row["box"], own_limit))
+        if theirs and "error" not in row["engine"]:
+            ratios.append(min(theirs) / seconds(row["engine"], own_limit))
     return geometric(ratios)
 
 
@@ -134,7 +135,7 @@ def behind(rows: list[dict], solver: str) -> list[str]:
         for row in rows
         if "error" not in row[solver]
         and row[solver]["seconds"] > 1
-        and rank(row[solver]) < rank(row["box"])
+        and rank(row[solver]) < rank(row["engine"])
     ]
 
 
@@ -166,8 +167,9 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
         "",
         machine(),
         "",
-        f"Gap {options.gap:g}, limit {options.limit:g} s, threads of each method: "
-        f"{options.threads}, instances at a time: {options.jobs}; matrix-multiply peak "
+        f"Engine: `{options.engine}`. Gap {options.gap:g}, limit {options.limit:g} s, "
+        f"threads of each method: {options.threads}, instances at a time: "
+        f"{options.jobs}; matrix-multiply peak "
         f"of one thread {peak:.1f} Gflop/s."
         + f" Solvers: big-M with the package's own bounds, {options.solver_limit:g} s."
         * bool(options.solvers),
@@ -176,7 +178,7 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
         "|" + "---|" * len(heads),
     ]
     for row in rows:
-        ours = row["box"]
+        ours = row["engine"]
         if "error" in ours:
             lines.append(f"| {row['name']} | {ours['error']} |")
             continue
@@ -188,7 +190,7 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
             *(cell(row[s]) for s in options.solvers),
         ]  # fmt: skip
         lines.append("| " + " | ".join(entries) + " |")
-    done = [r["box"] for r in rows if r["box"].get("proved")]
+    done = [r["engine"] for r in rows if r["engine"].get("proved")]
     if done:
         means = [
             geometric(e[key] for e in done) for key in ("seconds", "nodes", "rate")
@@ -204,7 +206,7 @@ def table(rows: list[dict], options: argparse.Namespace, peak: float) -> str:
         count = sum(entry["seconds"] <= limit for entry in done)
         lines.append(f"- proved within {limit} s: {count} of {len(rows)}")
     groups = [[solver] for solver in options.solvers]
-    free = [solver for solver in options.solvers if solver != "gurobi"]
+    free = [s for s in options.solvers if s not in ("gurobi", *OWN)]
     if len(free) > 1:
         groups.append(free)
     for group in groups:
@@ -229,6 +231,7 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=1e-4)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--jobs", type=int, default=1, help="instances at a time")
+    parser.add_argument("--engine", choices=OWN, default="auto")
     parser.add_argument("--solvers", nargs="*", default=[])
     parser.add_argument("--out", type=Path, default=HERE / "engine.md")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
@@ -246,13 +249,14 @@ def main() -> None:
 
     def measure(path: Path) -> dict:
         row: dict = {"name": path.stem}
-        for method in ("box", *options.solvers):
-            limit = options.limit if method == "box" else options.solver_limit
-            row[method] = in_process(
+        for name in ("engine", *options.solvers):
+            method = options.engine if name == "engine" else name
+            limit = options.limit if name == "engine" else options.solver_limit
+            row[name] = in_process(
                 str(path), "--one", method, "--limit", str(limit),
                 "--threads", str(options.threads), "--gap", str(options.gap),
             )  # fmt: skip
-            print(path.stem, method, cell(row[method]), flush=True)
+            print(path.stem, method, cell(row[name]), flush=True)
         return row
 
     paths = sorted(options.instances.glob(f"{options.only}.npz"))

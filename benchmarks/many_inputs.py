@@ -1,11 +1,12 @@
-"""Ensembles of 13 to 60 inputs, for the rule of `method="auto"`.
+"""Ensembles of 8 to 60 inputs, for the rule of `method="auto"`.
 
 Writes random ensembles (normal weights, variance 2 / inputs) and ensembles trained on
 two function families; `benchmarks/engine.py` then measures them:
 
     python benchmarks/many_inputs.py out/many-inputs
-    python benchmarks/engine.py out/many-inputs --solvers highs scip --limit 15 \
-        --solver-limit 15 --threads 1 --jobs 2 --out benchmarks/many_inputs.md
+    python benchmarks/engine.py out/many-inputs --engine neurons \
+        --solvers box highs scip --limit 15 --solver-limit 15 --threads 1 --jobs 2 \
+        --out benchmarks/many_inputs.md
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 from ennopt.learn.instances import Spec, make
 from ennopt.network import Ensemble, Network
 
-INPUTS = (13, 16, 20, 30, 60)
+INPUTS = (8, 10, 12, 16, 20, 30, 60)
 SHAPES = ((1, 1, 40), (1, 2, 20), (2, 2, 10), (3, 2, 10), (3, 2, 20))
 """Members, hidden layers, width."""
 
-TRAINED = (13, 20, 30)
+TRAINED = (8, 12, 20, 30)
 TRAINED_SHAPES = ((1, 2, 20), (3, 2, 10), (3, 2, 20))
 FAMILIES = ("styblinski", "rosenbrock")
 

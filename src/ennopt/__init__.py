@@ -19,9 +19,11 @@ from ennopt.run import Tools
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 from ennopt.search.branch_and_cut import BranchAndCut
+from ennopt.search.neurons import NeuronSearch
 from ennopt.search.two_phase import TwoPhase
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.signs import SignTightening
 from ennopt.tightening.targeted import Targeted
 from ennopt.version import VERSION
 
@@ -41,11 +43,13 @@ __all__ = [
     "ModelConfigurationError",
     "Network",
     "NeuronBounds",
+    "NeuronSearch",
     "NoSolutionError",
     "PredictorNotSupportedError",
     "Problem",
     "Progress",
     "Result",
+    "SignTightening",
     "Status",
     "Targeted",
     "Tools",

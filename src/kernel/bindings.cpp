@@ -82,6 +82,10 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& members,
           (last && layer.rows != 1))
         throw std::invalid_argument("Expected layers that fit together and one output.");
       layer.weights.assign(weights.data(), weights.data() + weights.size());
+      layer.transposed.resize(layer.weights.size());
+      for (int r = 0; r < layer.rows; ++r)
+        for (int c = 0; c < layer.cols; ++c)
+          layer.transposed[std::size_t(c) * layer.rows + r] = layer.weights[std::size_t(r) * layer.cols + c];
       layer.bias = copied(bias);
       layer.margin = copied(margins);
       layer.size = copied(sizes);
@@ -115,15 +119,25 @@ nb::ndarray<nb::numpy, double> vector(const double* data, std::size_t count) {
   return owned(copy, {count});
 }
 
-// Bound each node of a matrix (layout of model.hpp, one row per node); for tests.
-nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix& nodes,
-                      double cutoff, const std::string& name) {
-  const BoundTable* table = table_named(name);
-  const Layout layout{model.inputs, model.neurons, settings.branch_neurons};
-  const std::size_t count = nodes.shape(0), stride = layout.stride();
+Ranges ranges_of(const Model& model, const Vector& lower, const Vector& upper) {
+  if (int(lower.shape(0)) != model.inputs || int(upper.shape(0)) != model.inputs)
+    throw std::invalid_argument("Expected one bound for each input.");
+  return {copied(lower), copied(upper), {}, {}};
+}
+
+void check_stride(const Matrix& nodes, std::size_t stride) {
   if (nodes.shape(1) != stride)
     throw std::invalid_argument("Expected nodes of " + std::to_string(stride) +
                                 " numbers each.");
+}
+
+// Bound each box of a matrix (one row per node); for tests.
+nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix& nodes,
+                      double cutoff, const std::string& name) {
+  const BoundTable* table = table_named(name);
+  const BoxLayout layout{model.inputs, model.neurons};
+  const std::size_t count = nodes.shape(0), stride = layout.stride();
+  check_stride(nodes, stride);
   double* out = new double[count * stride];
   std::copy(nodes.data(), nodes.data() + count * stride, out);
   const std::size_t n = model.neurons, d = model.inputs;
@@ -131,7 +145,7 @@ nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix
   double* high = new double[(count + table->lanes) * n + 1];
   double* scores = new double[(count + table->lanes) * d];
   double* points = new double[count * d];
-  double* told = new double[count * 5];
+  double* told = new double[count * 4];
   std::vector<char> scratch(table->scratch_bytes(model));
   for (std::size_t at = 0; at < count; at += table->lanes) {
     const int some = int(std::min<std::size_t>(table->lanes, count - at));
@@ -145,15 +159,36 @@ nb::tuple bound_nodes(const Model& model, const Settings& settings, const Matrix
     table->bound(model, settings, layout, cutoff, batch.data(), some, outcomes.data(),
                  scratch.data(), &trace);
     for (int i = 0; i < some; ++i) {
-      double* row = told + (at + i) * 5;
-      row[0] = double(outcomes[i].fate), row[1] = outcomes[i].input;
+      double* row = told + (at + i) * 4;
+      row[0] = double(outcomes[i].fate), row[1] = outcomes[i].place;
       row[2] = outcomes[i].middle, row[3] = outcomes[i].value;
-      row[4] = outcomes[i].neuron;
     }
   }
-  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 5}),
+  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 4}),
                         owned(points, {count, d}), owned(low, {count, n}),
                         owned(high, {count, n}), owned(scores, {count, d}));
+}
+
+// Bound each node of signs of a matrix (one row per node); for tests.
+nb::tuple bound_signs(const Signs& signs, const Matrix& nodes, double cutoff) {
+  const std::size_t count = nodes.shape(0), stride = signs.stride();
+  const std::size_t d = signs.model().inputs;
+  check_stride(nodes, stride);
+  double* out = new double[count * stride];
+  std::copy(nodes.data(), nodes.data() + count * stride, out);
+  double* points = new double[count * d];
+  double* told = new double[count * 3];
+  std::vector<char> scratch(signs.scratch_bytes());
+  for (std::size_t i = 0; i < count; ++i) {
+    Outcome outcome;
+    outcome.point = points + i * d;
+    double* node = out + i * stride;
+    signs.bound(cutoff, &node, 1, &outcome, scratch.data());
+    told[i * 3] = double(outcome.fate), told[i * 3 + 1] = outcome.place;
+    told[i * 3 + 2] = outcome.value;
+  }
+  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 3}),
+                        owned(points, {count, d}));
 }
 
 }  // namespace
@@ -181,42 +216,59 @@ NB_MODULE(_kernel, m) {
       .def_rw("row_slopes", &Settings::row_slopes)
       .def_rw("vertex_lines", &Settings::vertex_lines)
       .def_rw("output_lines", &Settings::output_lines)
-      .def_rw("branch_neurons", &Settings::branch_neurons)
       .def_rw("again", &Settings::again);
-  m.def("bound_nodes", &bound_nodes, nb::arg("model"), nb::arg("settings"),
+  m.def("bound_boxes", &bound_boxes, nb::arg("model"), nb::arg("settings"),
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
+  m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),
+        nb::arg("cutoff"));
+  nb::class_<Scheme>(m, "Scheme").def_prop_ro("numbers", &Scheme::stride);
+  nb::class_<Boxes, Scheme>(m, "Boxes")
+      .def("__init__",
+           [](Boxes* self, std::shared_ptr<Model> model, const Settings& settings,
+              const Vector& lower, const Vector& upper, const std::string& name) {
+             Ranges ranges = ranges_of(*model, lower, upper);
+             new (self) Boxes(model, table_named(name), settings, std::move(ranges));
+           },
+           nb::arg("model"), nb::arg("settings"), nb::arg("lower"), nb::arg("upper"),
+           nb::arg("instruction_set") = "");
+  nb::class_<Signs, Scheme>(m, "Signs")
+      .def("__init__",
+           [](Signs* self, std::shared_ptr<Model> model, const Vector& lower,
+              const Vector& upper, const Vector& low, const Vector& high,
+              const std::string& name) {
+             Ranges ranges = ranges_of(*model, lower, upper);
+             if (int(low.shape(0)) != model->neurons || int(high.shape(0)) != model->neurons)
+               throw std::invalid_argument("Expected one bound for each neuron.");
+             ranges.low = copied(low);
+             ranges.high = copied(high);
+             new (self) Signs(model, table_named(name), std::move(ranges));
+           },
+           nb::arg("model"), nb::arg("lower"), nb::arg("upper"), nb::arg("low"),
+           nb::arg("high"), nb::arg("instruction_set") = "");
   nb::class_<Tree>(m, "Tree")
       .def("__init__",
-           [](Tree* self, std::shared_ptr<Model> model, const Settings& settings,
-              double gap, double floor, double least, const Vector& lower, const Vector& upper,
-              const std::string& name) {
-             if (int(lower.shape(0)) != model->inputs ||
-                 int(upper.shape(0)) != model->inputs)
-               throw std::invalid_argument("Expected one bound for each input.");
-             new (self) Tree(model, table_named(name), settings, Tolerance{gap, floor, least},
-                             copied(lower), copied(upper));
+           [](Tree* self, std::shared_ptr<Scheme> scheme, double gap, double floor,
+              double least) {
+             new (self) Tree(scheme, Tolerance{gap, floor, least});
            },
-           nb::arg("model"), nb::arg("settings"), nb::arg("gap"), nb::arg("floor"),
-           nb::arg("least"), nb::arg("lower"), nb::arg("upper"),
-           nb::arg("instruction_set") = "")
+           nb::arg("scheme"), nb::arg("gap"), nb::arg("floor"), nb::arg("least"))
       .def("plant", &Tree::plant)
       .def("offer",
            [](Tree& tree, const Vector& x) {
-             if (int(x.shape(0)) != tree.layout().inputs)
+             if (int(x.shape(0)) != tree.scheme().model().inputs)
                throw std::invalid_argument("Expected one number for each input.");
              return tree.offer(x.data());
            })
       .def("add",
            [](Tree& tree, const Matrix& nodes) {
-             const std::size_t stride = tree.layout().stride();
-             if (nodes.shape(1) != stride)
-               throw std::invalid_argument("Expected nodes of this tree's layout.");
+             const std::size_t stride = tree.scheme().stride();
+             check_stride(nodes, stride);
              for (std::size_t i = 0; i < nodes.shape(0); ++i)
                tree.add(nodes.data() + i * stride);
            })
       .def("take",
            [](Tree& tree, std::size_t most) {
-             const std::size_t stride = tree.layout().stride();
+             const std::size_t stride = tree.scheme().stride();
              const std::size_t count = std::min(most, tree.open());
              double* out = new double[count * stride + 1];
              for (std::size_t i = 0; i < count; ++i) tree.take(out + i * stride);

@@ -22,6 +22,12 @@ namespace {
 #include "workspace.hpp"
 #include "relaxation.hpp"
 #include "output.hpp"
+#include "program.hpp"
+
+char* aligned(void* scratch) {
+  return reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(scratch) + 63) &
+                                 ~std::uintptr_t(63));
+}
 
 std::size_t scratch_bytes(const Model& model) {
   Arena arena{nullptr};
@@ -47,11 +53,10 @@ Vec step_limit(Vec bound, double cutoff, double size, int most) {
               pick(distance <= 0.1 * size, splat(near), splat(far)));
 }
 
-double bound(const Model& model, const Settings& settings, const Layout& layout,
+double bound(const Model& model, const Settings& settings, const BoxLayout& layout,
              double cutoff, double* const* nodes, int count, Outcome* outcomes,
              void* scratch, const Trace* trace) {
-  Arena arena{reinterpret_cast<char*>(
-      (reinterpret_cast<std::uintptr_t>(scratch) + 63) & ~std::uintptr_t(63))};
+  Arena arena{aligned(scratch)};
   Work w(model, arena);
   const int d = model.inputs;
   Vec constant = Vec{}, inherited = Vec{};
@@ -72,18 +77,12 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     flag[lane] = *layout.flag(node);
   }
   Vec open = Vec{};
-  Mask holding = none();
   for (int n = 0; n < model.neurons; ++n) {
     Bytes bytes;
     for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
     const Vec state = __builtin_convertvector(bytes, Vec);
-    w.unstable[n] = state < double(kHeldOn);
-    w.on[n] = (state == double(kOn)) | (state == double(kHeldOn));
-    w.held[n] = (state == double(kHeldOn)) | (state == double(kHeldOff));
-    holding |= w.held[n];
-    if (layout.holds)
-      for (int lane = 0; lane < kLanes; ++lane)
-        w.multiplier[n][lane] = layout.multipliers(nodes[lane < count ? lane : 0])[n];
+    w.unstable[n] = state < double(kOn);
+    w.on[n] = state == double(kOn);
     w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
     if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
   }
@@ -148,15 +147,9 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
     argument(w.form, d, cut, multiplier, w.point);
     go &= ~(least + model.margin <= cutoff);
-    const Vec limit = step_limit(least, cutoff, measure, settings.max_steps);
-    go &= (splat(step) < limit) |
-          (holding & (splat(step) < kHeldSteps * limit));
+    go &= splat(step) < step_limit(least, cutoff, measure, settings.max_steps);
     if (!any(go)) break;
     objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
-    if (cutting && any(holding)) {
-      const Vec excess = value - cutoff + kAim * measure;
-      objective.pull(pick(excess <= 0.1 * measure, excess, kPull * excess), go);
-    }
   }
   if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
     value = objective.anchor(bounder, base, multiplier, c, value);
@@ -166,7 +159,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
   }
   best = vmin(least + model.margin, best);
-  closed |= (best <= cutoff) | w.empty;
+  closed |= best <= cutoff;
   const Vec reached = objective.walk(bounder, w.point, true, 0.0, none());
 
   // 4. The new cut, in original coordinates, and the clip by it. The children keep the
@@ -193,8 +186,7 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   objective.scores();
   for (int n = 0; n < model.neurons; ++n)
     w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
-                      pick(w.on[n], pick(w.held[n], splat(kHeldOn), splat(kOn)),
-                           pick(w.held[n], splat(kHeldOff), splat(kOff))));
+                      pick(w.on[n], splat(kOn), splat(kOff)));
   for (int lane = 0; lane < count; ++lane) {
     double* node = nodes[lane];
     Outcome& outcome = outcomes[lane];
@@ -210,9 +202,6 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
     outcome.value = reached[lane];
     std::uint8_t* mine = layout.states(node);
     for (int n = 0; n < model.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
-    if (layout.holds)
-      for (int n = 0; n < model.neurons; ++n)
-        layout.multipliers(node)[n] = w.held[n][lane] ? w.multiplier[n][lane] : 0.0;
     outcome.fate = Fate::closed;
     if (trace && trace->lower) {
       for (int n = 0; n < model.neurons; ++n) {
@@ -233,17 +222,12 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
       const double low = w.lower[p][lane], high = w.upper[p][lane];
       const double middle = 0.5 * (low + high), score = w.score[p][lane];
       if (!(low < middle && middle < high)) continue;
-      if (score > most || outcome.input < 0) {
+      if (score > most || outcome.place < 0) {
         most = score;
-        outcome.input = p;
+        outcome.place = p;
         outcome.middle = middle;
         outcome.fate = Fate::split;
       }
-    }
-    if (layout.holds && w.top_gap[lane] > 0.0 &&
-        w.top_gap[lane] > kNeuronShare * most) {
-      outcome.neuron = int(w.top_neuron[lane]);
-      outcome.fate = Fate::split;
     }
     // Too thin to split: once more, with every row bounded.
     const bool first = *layout.flag(node) == 0.0;
@@ -253,9 +237,37 @@ double bound(const Model& model, const Settings& settings, const Layout& layout,
   return 2.0 * kLanes * w.products;
 }
 
+std::size_t program_bytes(const Model& model) {
+  Arena arena{nullptr};
+  Program program(model, Ranges{}, arena);
+  return arena.used + 64;
+}
+
+int program(const Model& model, const Ranges& ranges, const SignLayout& layout,
+            double cutoff, double* node, Outcome& outcome, void* scratch) {
+  Arena arena{aligned(scratch)};
+  Program program(model, ranges, arena);
+  double& bound = *layout.bound(node);
+  bound = std::fmin(bound, program.solve(layout.states(node), cutoff));
+  const int neuron = program.costliest(*layout.flag(node) == 0.0);
+  outcome.value = program.reach(outcome.point);
+  if (bound <= cutoff) {
+    outcome.fate = Fate::closed;
+  } else if (neuron >= 0) {
+    outcome.fate = Fate::split;
+    outcome.place = neuron;
+    *layout.flag(node) = 0.0;
+  } else {
+    // The point is the node's maximum: known by now, it closes the node.
+    outcome.fate = *layout.flag(node) == 0.0 ? Fate::again : Fate::stuck;
+    *layout.flag(node) = 1.0;
+  }
+  return program.pivots;
+}
+
 }  // namespace
 
 extern const BoundTable ENNOPT_TABLE;
-const BoundTable ENNOPT_TABLE{ENNOPT_NAME, kLanes, scratch_bytes, bound};
+const BoundTable ENNOPT_TABLE{ENNOPT_NAME, kLanes, scratch_bytes, bound, program_bytes, program};
 
 }  // namespace ennopt

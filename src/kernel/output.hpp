@@ -7,28 +7,6 @@ struct Objective {
   Work& w;
   int d;
 
-  // On a node with h >= 0 (h <= 0) any multiple of h (of -h) may be added.
-  Vec held(int n) const {
-    return keep(w.held[n], pick(w.on[n], w.multiplier[n], -w.multiplier[n]));
-  }
-
-  // What a multiple of a held neuron may round by.
-  Vec rounding(const Layer& layer, int r) const {
-    return kHeldMargins * layer.margin[r] *
-           keep(w.held[layer.first + r], w.multiplier[layer.first + r]);
-  }
-
-  // Polyak step of the multipliers: the bound falls along the values of the held neurons
-  // at its maximizer; aim at the cutoff.
-  void pull(Vec excess, Mask go) const {
-    const Vec step = keep(go & (w.pull > 0.0), excess / w.pull);
-    for (int n = 0; n < model.neurons; ++n) {
-      if (!any(w.held[n])) continue;
-      const Vec move = step * pick(w.on[n], -w.violation[n], w.violation[n]);
-      w.multiplier[n] = keep(w.held[n], vmax(w.multiplier[n] + move, Vec{}));
-    }
-  }
-
   // Majorant of the sum of the members with one slope below ReLU per neuron (w.alpha):
   // w.form (times radius) and its value at the centre; w.base and `base` hold the part
   // without the unstable neurons of the first layers, w.coefficient what multiplies
@@ -65,9 +43,8 @@ struct Objective {
           const int n = layer.first + list[i];
           w.coefficient[n] = row[i];
           const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
-          row[i] = plus * w.slope[n] + minus * w.alpha[n] + held(n);
-          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]] +
-                           rounding(layer, list[i]);
+          row[i] = plus * w.slope[n] + minus * w.alpha[n];
+          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]];
           c += more;
           base += more;
         }
@@ -80,13 +57,13 @@ struct Objective {
         const int r = at.active(0)[i], n = layer.first + r;
         w.coefficient[n] = row[i];
         const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
-        const Vec hold = held(n), slope = plus * w.slope[n] + minus * w.alpha[n] + hold;
+        const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
         const Vec* wr = f.slopes + std::size_t(r) * d;
-        c += plus * w.shift[n] + slope * f.centre[r] + rounding(layer, r);
+        c += plus * w.shift[n] + slope * f.centre[r];
         for (int p = 0; p < d; ++p) w.form[p] += slope * wr[p];
-        if (any(w.on[n] | w.held[n])) {
-          const Vec fixed = keep(w.on[n], row[i]) + hold;
-          base += fixed * f.centre[r] + rounding(layer, r);
+        if (any(w.on[n])) {
+          const Vec fixed = keep(w.on[n], row[i]);
+          base += fixed * f.centre[r];
           for (int p = 0; p < d; ++p) w.base[p] += fixed * wr[p];
         }
       }
@@ -135,7 +112,6 @@ struct Objective {
   // best response [h > 0] by `step` in the lanes of `go`. Returns the objective.
   [[gnu::noinline]] Vec walk(Bounder at, const Vec* z, bool exact, double step, Mask go) const {
     Vec sum = Vec{};
-    w.pull = Vec{};
     for (std::size_t m = 0; m < model.members.size(); ++m) {
       const Member& member = model.members[m];
       at.index = int(m);
@@ -166,12 +142,6 @@ struct Objective {
           if (exact) {
             y[i] = vmax(h[i], Vec{});
             continue;
-          }
-          if (any(w.held[n])) {
-            w.violation[n] = h[i];
-            const Mask wrong = pick_mask(w.on[n], h[i] < 0.0, h[i] > 0.0);
-            const Mask counts = w.held[n] & (wrong | (w.multiplier[n] > 0.0));
-            w.pull += keep(counts, h[i] * h[i]);
           }
           const Mask below = w.coefficient[n] < 0.0;
           y[i] = pick(below, w.alpha[n] * h[i], w.slope[n] * h[i] + w.shift[n]);
@@ -230,10 +200,6 @@ struct Objective {
           const Vec below = -a * vmax((1.0 - w.alpha[n]) * high, -w.alpha[n] * low);
           const Vec error = keep(w.unstable[n], pick(a > 0.0, above, below));
           const Vec gap = error / width;
-          const Mask known = (low > -layer.size[r]) | (high < layer.size[r]);
-          const Mask more = known & (error > w.top_gap);
-          w.top_gap = pick(more, error, w.top_gap);
-          w.top_neuron = pick(more, splat(n), w.top_neuron);
           const Vec* smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }

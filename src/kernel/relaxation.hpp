@@ -22,7 +22,7 @@ struct Bounder {
   Vec* jacobian(int k) const {
     return k == 0 ? w.slopes + index * wide() * d : w.jacobian + k * wide() * d;
   }
-  Mask alive(int n) const { return w.unstable[n] | w.on[n] | w.held[n]; }
+  Mask alive(int n) const { return w.unstable[n] | w.on[n]; }
   FirstLayer first() const {
     const std::size_t n = index * wide();
     return {d, w.slopes + n * d, w.hc + n, w.total + n, w.lb + n,
@@ -41,10 +41,6 @@ struct Bounder {
     const Mask open = free & ~off & ~on;
     w.on[n] |= on;
     w.unstable[n] = open;
-    // A held neuron needs its constraint only while its sign is not decided anyway.
-    const Mask held = w.held[n], up = held & w.on[n], down = held & ~w.on[n];
-    w.empty |= (up & (high < 0.0)) | (down & (low > 0.0));
-    w.held[n] = held & ~(up & (low >= 0.0)) & ~(down & (high <= 0.0));
     w.low[n] = low;
     w.high[n] = high;
     const Vec width = pick(open, high - low, splat(1.0));
@@ -100,7 +96,7 @@ struct Bounder {
       }
       hcs[r] = hc;
       totals[r] = total;
-      if (any(w.unstable[n] | w.held[n])) {
+      if (any(w.unstable[n])) {
         Vec multiplier, up = total, down = total;
         if (cut.used) {
           for (int p = 0; p < d; ++p) w.trial[p] = -row[p];
@@ -288,7 +284,7 @@ struct Bounder {
     for (int r = 0; r < layer.rows; ++r) {
       const int n = layer.first + r;
       const Mask idle = model.only_below[n] ? skip : none();
-      if (!any((w.unstable[n] & ~idle) | w.held[n])) {
+      if (!any(w.unstable[n] & ~idle)) {
         const Vec size = splat(layer.size[r]);
         for (int p = 0; p < d; ++p) w.smear[std::size_t(n) * d + p] = Vec{};
         settle(layer, r, -size, size);

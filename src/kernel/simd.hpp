@@ -48,7 +48,6 @@ inline Vec ratio(Vec a, Vec b) { return a / b; }
 
 inline Vec pick(Mask m, Vec a, Vec b) { return m ? a : b; }
 inline Vec keep(Mask m, Vec a) { return (Vec)((Mask)a & m); }
-inline Mask pick_mask(Mask m, Mask a, Mask b) { return (m & a) | (~m & b); }
 inline Mask none() { return Mask{}; }
 inline Mask all() { return ~Mask{}; }
 inline Vec clip01(Vec a) { return vmin(vmax(a, Vec{}), splat(1.0)); }

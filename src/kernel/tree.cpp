@@ -111,12 +111,9 @@ struct Tree::Crew {
   std::atomic<bool> stop{false};
 };
 
-Tree::Tree(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings,
-           Tolerance tolerance, std::vector<double> lower, std::vector<double> upper)
-    : model_(std::move(model)), table_(table), settings_(settings), tolerance_(tolerance),
-      layout_{model_->inputs, model_->neurons, settings.branch_neurons}, lower_(std::move(lower)),
-      upper_(std::move(upper)), store_(layout_.stride()), value_(-kInfinity),
-      cutoff_(-kInfinity) {}
+Tree::Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance)
+    : scheme_(std::move(scheme)), model_(scheme_->model()), tolerance_(tolerance),
+      store_(scheme_->stride()), value_(-kInfinity), cutoff_(-kInfinity) {}
 
 void Tree::push(const double* node) {
   heap_.emplace_back(node[0], store_.put(node));
@@ -129,13 +126,13 @@ bool Tree::pop(double* node) {
   const std::uint64_t slot = heap_.back().second;
   heap_.pop_back();
   waiting_nodes_ = heap_.size();
-  std::memcpy(node, store_.at(slot), layout_.stride() * sizeof(double));
+  std::memcpy(node, store_.at(slot), scheme_->stride() * sizeof(double));
   store_.release(slot);
   return true;
 }
 
 void Tree::give_back(std::vector<double>& stack) {
-  const std::size_t stride = layout_.stride();
+  const std::size_t stride = scheme_->stride();
   for (std::size_t at = 0; at < stack.size(); at += stride) push(stack.data() + at);
   stack.clear();
   waiting_nodes_ = heap_.size();
@@ -153,12 +150,8 @@ bool Tree::take(double* node) {
 }
 
 void Tree::plant() {
-  std::vector<double> node(layout_.stride(), 0.0);
-  *layout_.bound(node.data()) = kInfinity;
-  *layout_.constant(node.data()) = kInfinity;
-  std::copy(lower_.begin(), lower_.end(), layout_.lower(node.data()));
-  std::copy(upper_.begin(), upper_.end(), layout_.upper(node.data()));
-  std::memset(layout_.states(node.data()), kFresh, model_->neurons);
+  std::vector<double> node(scheme_->stride(), 0.0);
+  scheme_->root(node.data());
   add(node.data());
 }
 
@@ -166,12 +159,12 @@ bool Tree::offer_locked(const double* x, double value) {
   if (!(value > value_.load())) return false;
   value_ = value;
   cutoff_ = tolerance_.cutoff(value);
-  point_.assign(x, x + model_->inputs);
+  point_.assign(x, x + model_.inputs);
   return true;
 }
 
 bool Tree::offer(const double* x) {
-  const double value = evaluate(*model_, x);
+  const double value = evaluate(model_, x);
   std::lock_guard lock(mutex_);
   return offer_locked(x, value);
 }
@@ -180,14 +173,14 @@ double Tree::bound() const {
   double bound = std::max(stuck_, cutoff_.load());
   if (!heap_.empty()) bound = std::max(bound, heap_.front().first);
   for (const Rest& rest : rests_)
-    for (std::size_t at = 0; at < rest.stack.size(); at += layout_.stride())
+    for (std::size_t at = 0; at < rest.stack.size(); at += scheme_->stride())
       bound = std::max(bound, rest.stack[at]);
   return bound;
 }
 
 std::size_t Tree::open() const {
   std::size_t count = heap_.size();
-  for (const Rest& rest : rests_) count += rest.stack.size() / layout_.stride();
+  for (const Rest& rest : rests_) count += rest.stack.size() / scheme_->stride();
   return count;
 }
 
@@ -195,9 +188,10 @@ std::size_t Tree::open() const {
 // holds close relatives and memory stays small; give the stack back to the shared list
 // after `dive` nodes, which keeps the search close to best-first.
 void Tree::work(Crew& crew, Rest& rest) {
-  const std::size_t stride = layout_.stride();
-  const int lanes = table_->lanes, d = model_->inputs;
-  std::vector<char> scratch(table_->scratch_bytes(*model_));
+  const std::size_t stride = scheme_->stride();
+  const int lanes = scheme_->batch(), d = model_.inputs;
+  const std::vector<double>&lower = scheme_->lower(), &upper = scheme_->upper();
+  std::vector<char> scratch(scheme_->scratch_bytes());
   std::vector<double>& stack = rest.stack;
   std::vector<double> batch(stride * lanes), points(std::size_t(lanes) * d), x(d);
   std::vector<double*> nodes(lanes);
@@ -218,7 +212,7 @@ void Tree::work(Crew& crew, Rest& rest) {
       std::lock_guard lock(mutex_);
       while (count < lanes && pop(nodes[count])) {
         if (idle) crew.idle--, idle = false;
-        if (*layout_.bound(nodes[count]) <= cutoff) {  // so are all the others
+        if (nodes[count][0] <= cutoff) {  // so are all the others
           heap_.clear();
           store_ = Store(stride);
           break;
@@ -237,36 +231,21 @@ void Tree::work(Crew& crew, Rest& rest) {
       outcomes[i] = Outcome{};
       outcomes[i].point = points.data() + std::size_t(i) * d;
     }
-    operations += table_->bound(*model_, settings_, layout_, cutoff, nodes.data(),
-                                count, outcomes.data(), scratch.data(), nullptr);
+    operations +=
+        scheme_->bound(cutoff, nodes.data(), count, outcomes.data(), scratch.data());
     for (int i = 0; i < count; ++i) {
       Outcome& out = outcomes[i];
       if (out.value > value_.load()) {
         for (int p = 0; p < d; ++p)
-          x[p] = std::clamp(out.point[p], lower_[p], upper_[p]);
-        const double value = ascend(*model_, lower_.data(), upper_.data(), x.data());
+          x[p] = std::clamp(out.point[p], lower[p], upper[p]);
+        const double value = ascend(model_, lower.data(), upper.data(), x.data());
         std::lock_guard lock(mutex_);
         if (offer_locked(x.data(), value) && crew.budget.eager) crew.stop = true;
       }
       double* node = nodes[i];
-      if (out.fate == Fate::stuck) stuck = std::max(stuck, *layout_.bound(node));
+      if (out.fate == Fate::stuck) stuck = std::max(stuck, node[0]);
       if (out.fate == Fate::again) stack.insert(stack.end(), node, node + stride);
-      if (out.fate != Fate::split) continue;
-      if (out.neuron >= 0) {
-        for (const std::uint8_t state : {kHeldOn, kHeldOff}) {
-          layout_.states(node)[out.neuron] = state;
-          stack.insert(stack.end(), node, node + stride);
-        }
-        continue;
-      }
-      double* upper = layout_.upper(node) + out.input;
-      double* lower = layout_.lower(node) + out.input;
-      const double high = *upper;
-      *upper = out.middle;
-      stack.insert(stack.end(), node, node + stride);
-      *upper = high;
-      *lower = out.middle;
-      stack.insert(stack.end(), node, node + stride);
+      if (out.fate == Fate::split) scheme_->split(node, out, stack);
     }
     rest.dived += count;
     const std::int64_t total = crew.nodes += count;

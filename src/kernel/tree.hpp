@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "model.hpp"
+#include "scheme.hpp"
 
 namespace ennopt {
 
@@ -58,17 +58,16 @@ struct Budget {
 
 class Tree {
  public:
-  Tree(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings,
-       Tolerance tolerance, std::vector<double> lower, std::vector<double> upper);
+  Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance);
 
-  void add(const double* node);      // a node in the layout of model.hpp
-  void plant();                      // the whole box
+  void add(const double* node);      // a node of the scheme
+  void plant();                      // the root
   bool take(double* node);           // the open node of the largest bound
   bool offer(const double* x);       // a point; true if it beats the incumbent
   std::int64_t explore(const Budget& budget);
 
   // What follows is to be asked between two calls of `explore`, not during one.
-  double bound() const;              // no point of the box is better: proved
+  double bound() const;              // no point of the nodes given is better: proved
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
   std::size_t open() const;
@@ -76,7 +75,7 @@ class Tree {
   double stuck() const { return stuck_; }
   double operations() const { return operations_; }  // of matrix products so far
   const std::vector<double>& point() const { return point_; }
-  const Layout& layout() const { return layout_; }
+  const Scheme& scheme() const { return *scheme_; }
 
  private:
   struct Crew;
@@ -93,12 +92,10 @@ class Tree {
   void give_back(std::vector<double>& stack);
   bool offer_locked(const double* x, double value);
 
-  std::shared_ptr<const Model> model_;
-  const BoundTable* table_;
-  Settings settings_;
+  std::shared_ptr<const Scheme> scheme_;
+  const Model& model_;
   Tolerance tolerance_;
-  Layout layout_;
-  std::vector<double> lower_, upper_, point_;
+  std::vector<double> point_;
   Store store_;
   std::vector<std::pair<double, std::uint64_t>> heap_;
   std::vector<Rest> rests_;  // one for each thread

@@ -19,12 +19,8 @@ struct Work {
   // The batch: boxes, cuts.
   Vec *lower, *upper, *centre, *radius, *cut, *scaled, *inverse;
   // Every neuron: bounds, lines, status, dependence on the inputs for the smear.
-  Vec *violation, *low, *high, *slope, *shift, *under, *alpha, *coefficient, *smear;
-  Mask *unstable, *on, *held;  // held neurons are on or not
-  Vec *multiplier;             // of the constraints of held neurons
-  Mask empty = {};             // nodes whose held neurons contradict their bounds
-  Vec pull = {};               // sum of squared violations, for the step length
-  Vec top_gap = {}, top_neuron = {};
+  Vec *low, *high, *slope, *shift, *under, *alpha, *coefficient, *smear;
+  Mask *unstable, *on;
   // Rule 1: alpha = clip(middle + scale * deviation).
   Vec *middle, *scale;
   // First layer of each member: wr, hc, T, Lb, Ub, unstable and on neurons.
@@ -50,7 +46,6 @@ struct Work {
     low = vec(n), high = vec(n), slope = vec(n), shift = vec(n), under = vec(n);
     alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
     unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
-    held = arena.take<Mask>(n + 1), multiplier = vec(n), violation = vec(n);
     middle = vec(n), scale = vec(n);
     const std::size_t e = m.members.size();
     slopes = vec(e * w * d), moved = vec(w * d), jacobian = vec(deep * w * d);

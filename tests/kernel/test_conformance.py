@@ -6,14 +6,7 @@ from ways import MODULE, SETS, boxes_in, fresh, settings_of
 
 from ennopt.bounds.compiled import compile_model
 from ennopt.bounds.node import bound_nodes
-from ennopt.bounds.nodes import (
-    HELD_OFF,
-    HELD_ON,
-    Fate,
-    NodeModel,
-    Nodes,
-    NodeSettings,
-)
+from ennopt.bounds.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Ensemble
 from oracles import (
     DEGENERATE,
@@ -38,16 +31,6 @@ def largest(cut, lower, upper):
     return cut[:, 0] + np.where(slopes > 0, slopes * upper, slopes * lower).sum(axis=1)
 
 
-def hold_some(nodes, rng):
-    """Hold some neurons on and off, as branching does."""
-    free = (nodes.states < HELD_ON) & (rng.random(nodes.states.shape) < 0.3)
-    held = rng.choice([HELD_ON, HELD_OFF], size=nodes.states.shape)
-    nodes.states = np.where(free, held, nodes.states).astype(np.uint8)
-    drawn = rng.random(nodes.states.shape) * rng.choice([0.0, 0.3])
-    now = (nodes.states == HELD_ON) | (nodes.states == HELD_OFF)
-    nodes.multipliers = np.where(free, drawn, nodes.multipliers) * now
-
-
 def compare(case, settings, name, rows, cutoff, slack, ties):
     """Bound the same nodes both ways; returns the kernel's and the specification's.
 
@@ -55,7 +38,7 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     move no bound, but the majorant and the scores.
     """
     model, compiled = case
-    found, told, points, low, high, scores = MODULE.bound_nodes(
+    found, told, points, low, high, scores = MODULE.bound_boxes(
         compiled, settings_of(settings), rows, cutoff, name
     )
     shape = (model.num_inputs, model.num_neurons)
@@ -71,8 +54,8 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     np.testing.assert_array_equal(mine.flag[alive], nodes.flag[alive])
     for field in ("bound", "lower", "upper"):
         close(getattr(mine, field)[alive], getattr(nodes, field)[alive])
-    unstable = (nodes.states < HELD_ON) & alive[:, None]
-    np.testing.assert_array_equal(mine.states[alive] < HELD_ON, unstable[alive])
+    unstable = (nodes.states < ON) & alive[:, None]
+    np.testing.assert_array_equal(mine.states[alive] < ON, unstable[alive])
     np.testing.assert_array_equal(
         np.where(unstable, 0, mine.states)[alive],
         np.where(unstable, 0, nodes.states)[alive],
@@ -96,14 +79,10 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     box = nodes.lower[alive][tied], nodes.upper[alive][tied]
     close(largest(mine_cut[tied], *box), largest(spec_cut[tied], *box))
     close(points[alive], spec.points[alive])
-    if not settings.branch_neurons:
-        # The kernel leaves out neurons that are held off, whatever they are there.
-        close(told[alive, 3], spec.values[alive])
-    np.testing.assert_array_equal(told[alive, 4], spec.neuron[alive])
-    split = alive & (spec.fate == Fate.SPLIT) & (spec.neuron < 0)
+    close(told[alive, 3], spec.values[alive])
+    split = alive & (spec.fate == Fate.SPLIT)
     np.testing.assert_array_equal(told[split, 1], spec.split[split])
     close(told[split, 2], spec.middle[split])
-    close(mine.multipliers[alive], nodes.multipliers[alive], 1e-6)
     return mine, nodes
 
 
@@ -113,17 +92,14 @@ def check(
     """Without a cutoff, then on what each of the two leaves to its children."""
     case = NodeModel(ensemble, domain), compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, count, rng)
-    rows = fresh(case[0], domain, settings, lower, upper).packed()
+    rows = fresh(case[0], domain, lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     batches = [(rows, -np.inf)]
     for generation in range(3):
         following = []
         for rows, cutoff in batches:
             pair = compare(case, settings, name, rows, cutoff, slack, ties)
-            for nodes in pair:
-                if settings.branch_neurons:
-                    hold_some(nodes, rng)
-                following.append((nodes.packed(), level))
+            following += [(nodes.packed(), level) for nodes in pair]
         batches = following if generation == 0 else following[:2]
 
 
@@ -136,9 +112,8 @@ def check(
         NodeSettings(row_slopes=False, vertex_lines=False, output_lines=False),
         NodeSettings(row_slopes=False),
         NodeSettings(vertex_lines=False),
-        NodeSettings(branch_neurons=True),
     ],
-    ids=["all", "no steps", "plain", "lines", "slopes", "neurons"],
+    ids=["all", "no steps", "plain", "lines", "slopes"],
 )
 def test_kernel_equals_specification_on_random_shapes(name, settings, rng):
     shapes = [(3, 2, (5, 4)), (2, 5, (7, 6, 5)), (1, 11, (9, 8, 7, 6)), (4, 3, (13,))]
@@ -149,18 +124,17 @@ def test_kernel_equals_specification_on_random_shapes(name, settings, rng):
 
 @pytest.mark.parametrize("name", SETS)
 def test_kernel_equals_specification_on_many_inputs(name, rng):
-    settings = NodeSettings(branch_neurons=True)
+    settings = NodeSettings()
     for members, inputs, widths in [(2, 17, (5,)), (3, 20, (7, 6)), (1, 33, (6, 5, 4))]:
         ensemble = random_ensemble(rng, members, inputs, widths, weighted=True)
         check(ensemble, random_domain(rng, inputs), settings, name, rng)
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("neurons", [False, True], ids=["inputs", "neurons"])
 @pytest.mark.parametrize("case", DEGENERATE)
-def test_kernel_equals_specification_on_degenerate_ensembles(name, neurons, case, rng):
+def test_kernel_equals_specification_on_degenerate_ensembles(name, case, rng):
     ensemble, domain = DEGENERATE[case](rng)
-    settings = NodeSettings(branch_neurons=neurons)
+    settings = NodeSettings()
     ties = case == "kinks at the bounds"
     check(ensemble, domain, settings, name, rng, count=11, ties=ties)
 
@@ -175,13 +149,12 @@ def test_kernel_equals_specification_on_huge_and_tiny_weights(name, scales, rng)
         check(ensemble, domain, NodeSettings(), name, rng, slack=slack)
 
 
-@pytest.mark.parametrize("neurons", [False, True], ids=["inputs", "neurons"])
 @pytest.mark.parametrize("seed", range(30))
-def test_kernel_equals_specification_on_random_cases(seed, neurons):
+def test_kernel_equals_specification_on_random_cases(seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = random_case(rng)
-    settings, name = NodeSettings(branch_neurons=neurons), SETS[seed % len(SETS)]
-    check(ensemble, domain, settings, name, rng, count=11)
+    name = SETS[seed % len(SETS)]
+    check(ensemble, domain, NodeSettings(), name, rng, count=11)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -189,12 +162,12 @@ def test_a_node_is_bounded_alike_whatever_its_neighbours_in_the_lanes(name, rng)
     ensemble, domain = random_ensemble(rng, 3, 4, (8, 7, 6)), random_domain(rng, 4)
     model, compiled = NodeModel(ensemble, domain), compile_model(ensemble, domain)
     lower, upper = boxes_in(domain, 17, rng)
-    rows = fresh(model, domain, NodeSettings(), lower, upper).packed()
+    rows = fresh(model, domain, lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     settings = MODULE.Settings()
-    together = MODULE.bound_nodes(compiled, settings, rows, level, name)
+    together = MODULE.bound_boxes(compiled, settings, rows, level, name)
     for i in range(len(rows)):
-        alone = MODULE.bound_nodes(compiled, settings, rows[i : i + 1], level, name)
+        alone = MODULE.bound_boxes(compiled, settings, rows[i : i + 1], level, name)
         if alone[1][0, 0] != Fate.CLOSED:
             np.testing.assert_allclose(alone[5][0], together[5][i], rtol=1e-9)
             np.testing.assert_allclose(

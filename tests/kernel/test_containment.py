@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 from ways import WAYS, boxes_in, fresh
 
-from ennopt.bounds.nodes import (
-    HELD_OFF,
-    HELD_ON,
-    OFF,
-    ON,
-    Fate,
-    NodeModel,
-    Nodes,
-    NodeSettings,
-)
+from ennopt.bounds.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.domain import Domain
 from oracles import (
     DEGENERATE,
@@ -23,12 +14,6 @@ from oracles import (
     random_case,
     random_domain,
     random_ensemble,
-)
-
-BRANCHING = pytest.mark.parametrize(
-    "settings",
-    [NodeSettings(), NodeSettings(branch_neurons=True)],
-    ids=["inputs", "neurons"],
 )
 
 
@@ -52,7 +37,7 @@ def assert_contains(model, nodes, low, high, points, values, neurons, mine):
         h, value = neurons[i][mine[i]], values[i][mine[i]]
         count += len(value)
         assert np.all(value <= nodes.bound[i])
-        free = state < HELD_ON
+        free = state < ON
         assert np.all(h[:, free] <= high[i, free])
         assert np.all(h[:, free] >= low[i, free])
         assert np.all(h[:, state == ON] >= 0.0)
@@ -79,7 +64,7 @@ def test_no_sample_leaves_the_bounds_of_its_box(way, rng):
     for ensemble, domain in shapes(rng, 20):
         model, settings = NodeModel(ensemble, domain), NodeSettings()
         lower, upper = boxes_in(domain, 60, rng)
-        rows = fresh(model, domain, settings, lower, upper).packed()
+        rows = fresh(model, domain, lower, upper).packed()
         found, _, low, high = way(ensemble, domain, settings)(rows, -np.inf)
         nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
         points = samples(lower, upper, rng)
@@ -91,9 +76,9 @@ def test_no_sample_leaves_the_bounds_of_its_box(way, rng):
 
 
 @WAYS
-@BRANCHING
-def test_no_sample_above_the_cutoff_is_lost(way, settings, rng):
-    """Through three generations: clipped, bounded again, held on and off."""
+def test_no_sample_above_the_cutoff_is_lost(way, rng):
+    """Through three generations: clipped, bounded again."""
+    settings = NodeSettings()
     total = clipped = 0
     for ensemble, domain in shapes(rng, 12):
         model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
@@ -101,7 +86,7 @@ def test_no_sample_above_the_cutoff_is_lost(way, settings, rng):
         points = samples(lower, upper, rng)
         values, neurons = ensemble(points)[..., 0], neurons_at(model, points)
         cutoff = float(np.quantile(values, 0.6))
-        rows = fresh(model, domain, settings, lower, upper).packed()
+        rows = fresh(model, domain, lower, upper).packed()
         good = values > cutoff
         for _ in range(3):
             found, fate, low, high = bound(rows, cutoff)
@@ -115,15 +100,6 @@ def test_no_sample_above_the_cutoff_is_lost(way, settings, rng):
             total += assert_contains(
                 model, nodes, low, high, points, values, neurons, mine
             )
-            if settings.branch_neurons and model.num_neurons:
-                free = nodes.states < HELD_ON
-                chosen = np.argmax(free * rng.random(free.shape), axis=1)
-                at = np.flatnonzero(free.any(axis=1))
-                side = rng.choice([HELD_ON, HELD_OFF], size=len(at))
-                nodes.states[at, chosen[at]] = side
-                nodes.multipliers[at, chosen[at]] = rng.random(len(at))
-                h = neurons[at, :, chosen[at]]
-                good[at] &= np.where(side[:, None] == HELD_ON, h >= 0.0, h <= 0.0)
             rows = nodes.packed()
     assert total > 20_000
     assert clipped > 1000
@@ -147,11 +123,11 @@ def exact_cases():
 
 
 @WAYS
-@BRANCHING
-def test_bounds_of_boxes_contain_exact_optima(way, settings):
+def test_bounds_of_boxes_contain_exact_optima(way):
+    settings = NodeSettings()
     for ensemble, domain, lower, upper, exact, points in exact_cases():
         model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
-        rows = fresh(model, domain, settings, lower, upper).packed()
+        rows = fresh(model, domain, lower, upper).packed()
         found, _, _, _ = bound(rows, -np.inf)
         assert np.all(found[:, 0] >= exact)
         cutoff = float(np.median(exact))
@@ -172,7 +148,7 @@ def test_bounds_of_degenerate_ensembles_contain_exact_optima(way, case, rng):
     ensemble, domain = DEGENERATE[case](rng)
     model, settings = NodeModel(ensemble, domain), NodeSettings()
     lower, upper = boxes_in(domain, 25, rng)
-    rows = fresh(model, domain, settings, lower, upper).packed()
+    rows = fresh(model, domain, lower, upper).packed()
     found, _, _, _ = way(ensemble, domain, settings)(rows, -np.inf)
     for i in range(25):
         exact, _ = exact_maximum(ensemble, Domain(lower[i], upper[i]))

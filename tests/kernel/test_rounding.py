@@ -6,13 +6,11 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from ways import WAYS, by_kernel, fresh
+from ways import WAYS, by_kernel
 
 from ennopt.bounds.compiled import kernel
 from ennopt.bounds.concretise import Cut, support
 from ennopt.bounds.nodes import (
-    HELD_OFF,
-    HELD_ON,
     OFF,
     ON,
     Fate,
@@ -26,7 +24,6 @@ from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.search.box import BoxSearch
-from ennopt.search.tree import open_tree
 from oracles import random_ensemble, random_network
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
@@ -69,7 +66,7 @@ def maximum_on(ensemble, low, high):
 def root_bound(way, ensemble, domain):
     settings = NodeSettings()
     model = NodeModel(ensemble, domain)
-    rows = Nodes.root(model, domain, settings).packed()
+    rows = Nodes.root(model, domain).packed()
     return Fraction(float(way(ensemble, domain, settings)(rows, -np.inf)[0][0, 0]))
 
 
@@ -102,7 +99,7 @@ def assert_exact(nodes, low, high, x, value, neurons):
     terms = (Fraction(float(a)) * u for a, u in zip(nodes.cut[0], x, strict=True))
     assert sum(terms, Fraction(float(nodes.constant[0]))) >= value
     for j, (state, h) in enumerate(zip(nodes.states[0], neurons, strict=True)):
-        if state < HELD_ON:
+        if state < ON:
             assert Fraction(float(low[0, j])) <= h <= Fraction(float(high[0, j]))
         assert state != ON or h >= 0
         assert state != OFF or h <= 0
@@ -123,7 +120,7 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
             for x in exact
         ]
         for cutoff in (-np.inf, float(min(values)), float(max(values)) * (1 - 1e-13)):
-            rows = Nodes.root(model, domain, settings).packed()
+            rows = Nodes.root(model, domain).packed()
             for _ in range(2):
                 rows, fate, low, high = bound(rows, cutoff)
                 nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
@@ -131,37 +128,6 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
                     if value > cutoff:
                         assert fate[0] != Fate.CLOSED
                         assert_exact(nodes, low, high, x, value, hidden)
-
-
-@WAYS
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("side", [HELD_ON, HELD_OFF], ids=["on", "off"])
-def test_multipliers_of_held_neurons_pay_for_their_rounding(way, depth, side, rng):
-    """A multiple of a neuron that is zero at a point, but for rounding."""
-    settings, tried = NodeSettings(branch_neurons=True), 0
-    for _ in range(60):
-        d = 6
-        x = rng.normal(size=d)
-        net = random_network(rng, d, (4,) * depth)
-        last = len(net.weights) - 2
-        biases = [np.array(b) for b in net.biases]
-        biases[last] -= net.preactivations(x)[last]  # nearly zero at x
-        net = Network(net.weights, tuple(biases))
-        ensemble, domain = Ensemble((net,), weights=[1.0]), Domain(x, x)
-        exact = [Fraction(v) for v in x.tolist()]
-        h = preactivations(net, exact)[last]
-        kept = [j for j in range(4) if (h[j] >= 0) == (side == HELD_ON)]
-        if not kept:
-            continue
-        box = np.repeat(x[None], len(kept), axis=0)
-        nodes = fresh(NodeModel(ensemble, domain), domain, settings, box, box)
-        each, neurons = np.arange(len(kept)), 4 * (depth - 1) + np.array(kept)
-        nodes.states[each, neurons] = side
-        nodes.multipliers[each, neurons] = 1e6
-        found = way(ensemble, domain, settings)(nodes.packed(), -np.inf)[0]
-        assert Fraction(float(found[:, 0].min())) >= value_at(ensemble, exact)
-        tried += len(kept)
-    assert tried > 60
 
 
 def test_a_multiple_of_a_cut_that_overflows_proves_nothing():
@@ -231,7 +197,7 @@ def test_a_time_limit_beyond_the_clock_is_no_limit(rng):
     problem = Problem(
         random_ensemble(rng, 3, 5, (10, 10)), Domain([-1.0] * 5, [1.0] * 5)
     )
-    tree = open_tree(problem, BoxSearch().settings(problem), 1e-4)
+    tree = BoxSearch().scheme.open(problem, 1e-4)
     tree.plant()
     count = tree.explore(nodes=math.inf, seconds=1e12, bytes=1e9, dive=64, threads=1)
     assert tree.open == 0

@@ -31,7 +31,7 @@ def by_kernel(name, ensemble, domain, settings):
     model, own = compile_model(ensemble, domain), settings_of(settings)
 
     def bound(rows, cutoff):
-        found, told, _, low, high, _ = MODULE.bound_nodes(
+        found, told, _, low, high, _ = MODULE.bound_boxes(
             model, own, rows, cutoff, name
         )
         return found, told[:, 0], low, high
@@ -67,8 +67,8 @@ def boxes_in(domain, count, rng):
     return lower, upper
 
 
-def fresh(model, domain, settings, lower, upper):
-    rows = np.repeat(Nodes.root(model, domain, settings).packed(), len(lower), axis=0)
+def fresh(model, domain, lower, upper):
+    rows = np.repeat(Nodes.root(model, domain).packed(), len(lower), axis=0)
     nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
     nodes.lower, nodes.upper = lower.copy(), upper.copy()
     return nodes

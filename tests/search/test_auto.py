@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from ennopt.domain import Domain
-from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.search import auto
 from ennopt.search.auto import Auto
-from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
+from ennopt.search.neurons import NeuronSearch
 from oracles import exact_maximum, random_case, random_domain, random_ensemble
 
 
@@ -20,29 +18,30 @@ def problem_of(rng, inputs, members, widths):
     return Problem(ensemble, random_domain(rng, inputs))
 
 
-def test_few_inputs_go_to_the_engine(rng):
-    choice = Auto().choose(problem_of(rng, 11, 3, (20, 20)))
+@pytest.mark.parametrize("inputs", [1, 8])
+def test_few_inputs_are_branched_on(inputs, rng):
+    choice = Auto().choose(problem_of(rng, inputs, 3, (20, 20)))
     assert choice.method == BoxSearch()
-    assert "11 inputs" in choice.reason
+    assert f"{inputs} input" in choice.reason
 
 
-def test_many_inputs_and_few_neurons_go_to_a_milp_solver(rng, monkeypatch):
-    problem = problem_of(rng, 30, 2, (10, 10))
-    assert isinstance(Auto().choose(problem).method, BigM)
-    monkeypatch.setattr(auto, "available_backends", lambda: ("highs",))
-    assert Auto().choose(problem).method == BigM(backend="highs")
+@pytest.mark.parametrize("shape", [(1, (5,)), (5, (20, 20))], ids=repr)
+@pytest.mark.parametrize("inputs", [12, 30])
+def test_with_many_inputs_neurons_are_branched_on(inputs, shape, rng):
+    choice = Auto().choose(problem_of(rng, inputs, *shape))
+    assert choice.method == NeuronSearch()
+    assert f"{inputs} inputs" in choice.reason
 
 
-def test_many_inputs_and_many_neurons_go_to_the_engine(rng):
-    choice = Auto().choose(problem_of(rng, 30, 5, (20, 20)))
+def test_in_between_the_unstable_neurons_decide(rng):
+    ensemble = random_ensemble(rng, 5, 11, (20, 20))
+    wide, thin = (Domain([-r] * 11, [r] * 11) for r in (1.0, 1e-4))
+    choice = Auto().choose(Problem(ensemble, wide))
     assert choice.method == BoxSearch()
-    assert choice.method.settings(problem_of(rng, 30, 1, (3,))).branch_neurons
-
-
-def test_stable_neurons_do_not_count(rng):
-    ensemble = random_ensemble(rng, 5, 20, (20, 20))
-    thin = Domain(np.zeros(20), np.full(20, 1e-3))
-    assert isinstance(Auto().choose(Problem(ensemble, thin)).method, BigM)
+    assert "unstable neurons: too many" in choice.reason
+    choice = Auto().choose(Problem(ensemble, thin))
+    assert choice.method == NeuronSearch()
+    assert "few enough" in choice.reason
 
 
 def test_answers_agree_with_enumeration():
@@ -53,13 +52,3 @@ def test_answers_agree_with_enumeration():
         assert result.status is Status.OPTIMAL
         assert result.value == pytest.approx(exact, rel=2e-4, abs=2e-6)
         assert "BoxSearch" in result.method
-
-
-def test_a_milp_solver_is_not_trusted_with_huge_weights(rng):
-    problem = problem_of(rng, 30, 2, (10, 10))
-    first, *others = problem.ensemble.members
-    huge = Network((first.weights[0], 1e6 * first.weights[1], first.weights[2]),
-                   first.biases)  # fmt: skip
-    scaled = Problem(Ensemble((huge, *others)), problem.domain)
-    assert isinstance(Auto().choose(problem).method, BigM)
-    assert Auto().choose(scaled).method == BoxSearch()

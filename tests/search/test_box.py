@@ -12,10 +12,9 @@ from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.search import tree as trees
+from ennopt.search import schemes
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
-from ennopt.search.tree import PlainTree, open_tree
 from oracles import (
     DEGENERATE,
     exact_maximum,
@@ -32,7 +31,7 @@ COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not bui
 @pytest.fixture
 def plain(monkeypatch):
     """The search as it runs without the extension."""
-    monkeypatch.setattr(trees, "kernel", lambda: None)
+    monkeypatch.setattr(schemes, "kernel", lambda: None)
 
 
 def proves(ensemble, domain, method, tools=None):
@@ -81,7 +80,6 @@ def test_every_instruction_set_agrees_with_enumeration(name):
     [
         BoxSearch(row_slopes=False, vertex_lines=False),
         BoxSearch(slope_steps=0),
-        BoxSearch(branch_neurons=True),
         BoxSearch(dive=1),
         BoxSearch(dive=10**6),
     ],
@@ -90,31 +88,6 @@ def test_every_instruction_set_agrees_with_enumeration(name):
 def test_settings_change_the_work_and_not_the_answer(method):
     for seed in range(400, 415):
         proves(*random_case(np.random.default_rng(seed)), method)
-
-
-@pytest.mark.parametrize("case", DEGENERATE)
-def test_branching_on_neurons_agrees_with_enumeration(case, rng):
-    ensemble, domain = DEGENERATE[case](rng)
-    proves(ensemble, domain, BoxSearch(branch_neurons=True))
-
-
-def test_branching_on_neurons_without_the_extension_agrees(plain):
-    for seed in range(8):
-        case = random_case(np.random.default_rng(seed))
-        proves(*case, BoxSearch(starts=0, polished=0, branch_neurons=True))
-
-
-@COMPILED
-def test_many_inputs_agree_with_a_milp_solver(rng):
-    for inputs, widths in ((18, (8,)), (25, (6, 5)), (40, (7,))):
-        ensemble = random_ensemble(rng, 2, inputs, widths)
-        problem = Problem(ensemble, random_domain(rng, inputs))
-        mine = BoxSearch().solve(problem, Tools(Limits(seconds=60)))
-        other = BigM().solve(problem, Tools(Limits(seconds=60)))
-        assert mine.status is other.status is Status.OPTIMAL
-        assert mine.value == pytest.approx(other.value, rel=2e-4)
-        assert mine.bound >= other.value - 1e-9
-        assert other.bound >= mine.value - 1e-9
 
 
 @COMPILED
@@ -291,9 +264,9 @@ def test_a_gap_of_zero_ends_with_a_note_about_rounding():
 
 def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes():
     problem = hard_case()
-    settings = BoxSearch().settings(problem)
-    plain = PlainTree(problem, settings, 1e-4)
-    other = open_tree(problem, settings, 1e-4)
+    scheme = BoxSearch().scheme
+    plain = scheme.open(problem, 1e-4, plain=True)
+    other = scheme.open(problem, 1e-4)
     plain.plant()
     other.plant()
     np.testing.assert_array_equal(plain.take(1), other.take(1))

@@ -19,7 +19,7 @@ from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.search.box import BoxSearch
-from ennopt.search.tree import PlainTree, open_tree
+from ennopt.search.tree import PlainTree
 from ennopt.search.units import Unit, explore_unit
 from oracles import exact_maximum, random_case, random_domain, random_ensemble
 
@@ -80,11 +80,11 @@ def test_a_dask_cluster_agrees():
 
 def test_a_unit_returns_what_is_left_of_its_nodes():
     problem = hard_case()
-    settings = BoxSearch().settings(problem)
-    tree = open_tree(problem, settings, 1e-4)
+    scheme = BoxSearch().scheme
+    tree = scheme.open(problem, 1e-4)
     tree.plant()
     x = problem.domain.lower
-    unit = Unit(problem, settings, 1e-4, 256, "", tree.take(1), x, limit=100)
+    unit = Unit(problem, scheme, 1e-4, 256, tree.take(1), x, limit=100)
     assert tree.open == 0
     result = explore_unit(pickle.loads(pickle.dumps(unit)))
     assert result.count >= 100
@@ -100,14 +100,14 @@ def test_units_together_prove_what_the_tree_proves():
     rng = np.random.default_rng(5)
     problem = Problem(random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng, 2))
     exact, _ = exact_maximum(problem.ensemble, problem.domain)
-    settings = BoxSearch().settings(problem)
-    tree = open_tree(problem, settings, 1e-4)
+    scheme = BoxSearch().scheme
+    tree = scheme.open(problem, 1e-4)
     tree.plant()
     x, closed = problem.domain.lower, -math.inf
     for _ in range(10_000):
         if not tree.open:
             break
-        unit = Unit(problem, settings, 1e-4, 256, "", tree.take(2), x, limit=4)
+        unit = Unit(problem, scheme, 1e-4, 256, tree.take(2), x, limit=4)
         result = explore_unit(unit)
         x, closed = result.x, max(closed, result.closed)
         tree.add(result.nodes)
@@ -125,7 +125,7 @@ def test_a_small_memory_keeps_few_nodes_open(threads):
     problem = hard_case(2, inputs=8)
     opened = []
     for memory in (1e9, 1.0):
-        tree = open_tree(problem, BoxSearch().settings(problem), 1e-4)
+        tree = BoxSearch().scheme.open(problem, 1e-4)
         tree.plant()
         most = count = 0
         while tree.open and count < 20_000:
@@ -193,7 +193,7 @@ def test_limits_hold_with_an_executor(limits):
 @COMPILED
 def test_the_interpreter_keeps_running_while_the_kernel_explores():
     problem = hard_case(1)
-    tree = open_tree(problem, BoxSearch().settings(problem), 0.0)
+    tree = BoxSearch().scheme.open(problem, 0.0)
     tree.plant()
     worker = threading.Thread(
         target=tree.explore, args=(math.inf, 0.5, 1e9, 256, 1), daemon=True
@@ -213,7 +213,7 @@ def test_without_the_extension_numpy_answers_and_says_so_once(monkeypatch, caplo
         with caplog.at_level(logging.WARNING, logger="ennopt"):
             for seed in range(3):
                 problem = Problem(*random_case(np.random.default_rng(seed)))
-                assert isinstance(BoxSearch().tree(problem, 1e-4), PlainTree)
+                assert isinstance(BoxSearch().scheme.open(problem, 1e-4), PlainTree)
                 result = BoxSearch().solve(problem, Tools())
                 exact, _ = exact_maximum(problem.ensemble, problem.domain)
                 assert result.status is Status.OPTIMAL

@@ -20,11 +20,13 @@ from ennopt.tightening import milp as milp_tightening
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import tightened
+from ennopt.tightening.signs import SignTightening
 
 TIGHTENERS = [
     Interval(),
     Crown(),
     LpTightening(),
+    SignTightening(),
     MilpTightening(backend="highs"),
     MilpTightening(backend="scip"),
     MilpTightening(backend="gurobi"),

@@ -104,6 +104,15 @@ class NeuronBounds:
         """Which neurons of hidden layer k of member i may be on or off, (width,)."""
         return (self.lower[i][k] < 0) & (self.upper[i][k] > 0)
 
+    def flat(self) -> tuple[Array, Array]:
+        """Lower and upper of all hidden neurons, member by member, layer by layer."""
+        sides = [
+            [layer for member in side for layer in member[:-1]]
+            for side in (self.lower, self.upper)
+        ]
+        lower, upper = (np.concatenate([np.zeros(0), *side]) for side in sides)
+        return lower, upper
+
     @property
     def num_unstable(self) -> int:
         """Number of hidden neurons whose sign is not decided."""

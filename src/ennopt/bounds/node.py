@@ -17,8 +17,6 @@ import numpy.typing as npt
 from ennopt.bounds.concretise import Cut, argument, clip, support
 from ennopt.bounds.lines import FirstLayer, anchor
 from ennopt.bounds.nodes import (
-    HELD_OFF,
-    HELD_ON,
     OFF,
     ON,
     SLOPE_MAX,
@@ -31,15 +29,6 @@ from ennopt.bounds.nodes import (
     States,
 )
 from ennopt.network import Array, Network
-
-NEURON_SHARE, HELD_STEPS, PULL, AIM = 0.01, 6.0, 0.25, 5e-4
-"""Branching on neurons: one is preferred if its error exceeds this share of the best
-input's score; nodes with held neurons get so many times the slope steps; multipliers
-take this share of a Polyak step, all of it close to the cutoff, whose aim is this share
-of the objective's size below the cutoff."""
-
-HELD_MARGINS = 2.0
-"""A multiple of a held neuron rounds by so many times its margin."""
 
 CROWDED_SHARE = 0.1
 """Share of unstable neurons above which rows that only ever need the line below ReLU
@@ -67,10 +56,6 @@ class _Layer:
     under: Array  # area rule: the slope below ReLU without other knowledge
     smear: Array  # (num_nodes, width, num_inputs): |GU| + |GL|, times radius
     jacobian: Array  # (num_nodes, width, num_inputs): J, times radius
-    held: Flags  # on or off by a branch, and not on the whole node
-    empty: Flags  # (num_nodes,): a held neuron cannot be what it is held to
-    size: Array  # (width,): what the bounds are when nothing is known
-    multiplier: Array = field(default_factory=lambda: np.zeros(0))
     alpha: Array = field(default_factory=lambda: np.zeros(0))
     coefficient: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -80,14 +65,9 @@ def settle(
     smear: Array, jacobian: Array,
 ) -> _Layer:  # fmt: skip
     """Widen by the margins, decide states, choose lines. Decided neurons stay so."""
-    unstable = state < HELD_ON
-    on = (state == ON) | (state == HELD_ON)
-    held = (state == HELD_ON) | (state == HELD_OFF)
+    unstable, on = state < ON, state == ON
     low = np.maximum(low - margin, -size)
     high = np.minimum(high + margin, size)
-    up, down = held & on, held & ~on
-    empty = ((up & (high < 0.0)) | (down & (low > 0.0))).any(axis=1)
-    held = held & ~(up & (low >= 0.0)) & ~(down & (high <= 0.0))
     off = unstable & (high <= 0.0)
     now_on = unstable & (low >= 0.0) & ~off
     unstable = unstable & ~off & ~now_on
@@ -97,10 +77,7 @@ def settle(
     slope = np.where(unstable, high / width, one)
     shift = np.where(unstable, -low * slope, 0.0)
     under = np.where(unstable, np.where(high > -low, 1.0, 0.0), one)
-    return _Layer(
-        low, high, on, unstable, slope, shift, under, smear, jacobian, held,
-        np.asarray(empty), size,
-    )  # fmt: skip
+    return _Layer(low, high, on, unstable, slope, shift, under, smear, jacobian)
 
 
 def row_slopes(layer: _Layer, signs: Array) -> Array:
@@ -205,7 +182,7 @@ class _Batch:
         self.model, self.cut = model, cut
         self.centre = 0.5 * (nodes.lower + nodes.upper)
         self.radius = 0.5 * (nodes.upper - nodes.lower) * (1.0 + 1e-15)
-        open_others = (nodes.states < HELD_ON) & ~model.only_below
+        open_others = (nodes.states < ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
         # Without slope steps the skipped rows' slopes would never improve.
         able = (nodes.flag == 0.0) & (settings.max_steps > 0)
@@ -216,15 +193,12 @@ class _Batch:
         for i, member in enumerate(model.members):
             mine = slice(at, at + member.num_neurons)
             states, below = nodes.states[:, mine], model.only_below[mine]
-            multipliers = np.zeros(states.shape)
-            if settings.branch_neurons:
-                multipliers = nodes.multipliers[:, mine]
-            self._add_member(i, member, states, below, multipliers, settings)
+            self._add_member(i, member, states, below, settings)
             at += member.num_neurons
 
     def _add_member(
         self, i: int, member: Network, states: States, below: Flags,
-        multipliers: Array, settings: NodeSettings,
+        settings: NodeSettings,
     ) -> None:  # fmt: skip
         model, cut = self.model, self.cut
         layers: list[_Layer] = []
@@ -258,7 +232,6 @@ class _Batch:
                 low, high = np.where(skip, -size, low), np.where(skip, size, high)
                 smear = np.where(skip[..., None], 0.0, smear)
                 layer = settle(low, high, margin, size, state, smear, jacobian)
-            layer.multiplier = np.where(layer.held, multipliers[:, mine], 0.0)
             chosen = np.where(state <= SLOPE_MAX, state / SLOPE_MAX, layer.under)
             layer.alpha = np.where(layer.unstable, chosen, layer.slope)
             layers.append(layer)
@@ -275,8 +248,9 @@ class _Batch:
         form, base = np.zeros((count, d)), np.zeros((count, d))
         c, base_c = np.zeros(count), np.zeros(count)
         model = self.model
-        parts = zip(model.members, model.margins, self.layers, self.firsts, strict=True)
-        for member, margins, layers, first in parts:
+        for member, layers, first in zip(
+            model.members, self.layers, self.firsts, strict=True
+        ):
             w, b = member.weights[-1][0], member.biases[-1][0]
             if first is None:
                 slope, more = w * self.radius, self.centre @ w + b
@@ -285,38 +259,29 @@ class _Batch:
                 continue
             row = np.broadcast_to(w, (count, w.size))
             more = np.full(count, b)
-            for layer, margin in zip(layers, margins, strict=False):
-                more = more + HELD_MARGINS * layer.multiplier @ margin
             for s in range(len(layers) - 1, 0, -1):
                 layer = layers[s]
                 layer.coefficient = row
                 plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-                row = plus * layer.slope + minus * layer.alpha + hold(layer)
+                row = plus * layer.slope + minus * layer.alpha
                 more = more + (plus * layer.shift).sum(axis=1) + row @ member.biases[s]
                 row = row @ member.weights[s]
             layer = layers[0]
             layer.coefficient = row
             plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-            slope = plus * layer.slope + minus * layer.alpha + hold(layer)
+            slope = plus * layer.slope + minus * layer.alpha
             form = form + np.einsum("bi,bip->bp", slope, first.slopes)
             c = c + more + (plus * layer.shift + slope * first.centre).sum(axis=1)
-            fixed = np.where(layer.on, row, 0.0) + hold(layer)
+            fixed = np.where(layer.on, row, 0.0)
             base = base + np.einsum("bi,bip->bp", fixed, first.slopes)
             base_c = base_c + more + (fixed * first.centre).sum(axis=1)
         return form, c, base, base_c
 
-    def improve_slopes(
-        self, z: Array, step: float, going: Flags, excess: Array | None
-    ) -> None:
-        """Best response: at z, slopes move towards [h > 0] where they are in use.
-
-        With `excess`, the distance to the aim, multipliers of held neurons then take a
-        Polyak step: the bound falls along the values of those neurons at z.
-        """
-        violations: list[tuple[_Layer, Array]] = []
-        pull = np.zeros(len(z))
-        parts = zip(self.model.members, self.layers, self.firsts, strict=True)
-        for member, layers, first in parts:
+    def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
+        """Best response: at z, slopes move towards [h > 0] where they are in use."""
+        for member, layers, first in zip(
+            self.model.members, self.layers, self.firsts, strict=True
+        ):
             if first is None:
                 continue
             h = first.centre + np.einsum("bip,bp->bi", first.slopes, z)
@@ -324,22 +289,11 @@ class _Batch:
             for s, layer in enumerate(layers):
                 if s > 0:
                     h = y @ member.weights[s].T + member.biases[s]
-                wrong = np.where(layer.on, h < 0.0, h > 0.0)
-                counts = layer.held & (wrong | (layer.multiplier > 0.0))
-                pull = pull + np.where(counts, h * h, 0.0).sum(axis=1)
-                violations.append((layer, np.where(layer.on, -h, h)))
                 below = layer.coefficient < 0.0
                 y = np.where(below, layer.alpha * h, layer.slope * h + layer.shift)
                 move = step * (np.where(h > 0.0, 1.0, 0.0) - layer.alpha)
                 moving = below & layer.unstable & going[:, None]
                 layer.alpha = np.where(moving, layer.alpha + move, layer.alpha)
-        if excess is None:
-            return
-        pulled = going & (pull > 0.0)
-        size = np.where(pulled, excess / np.where(pulled, pull, 1.0), 0.0)
-        for layer, violation in violations:
-            moved = np.maximum(layer.multiplier + size[:, None] * violation, 0.0)
-            layer.multiplier = np.where(layer.held, moved, 0.0)
 
     def anchored(
         self, form: Array, c: Array, base: Array, base_c: Array, lam: Array,
@@ -373,13 +327,9 @@ class _Batch:
         # The rounding of both moves stays in the constant.
         return g[:, 0] - shift, constant[:, 0] - lam * self.cut.s, value_2d[:, 0]
 
-    def scores(self, form: Array) -> tuple[Array, Array]:
-        """Smear: relaxation errors attributed to the inputs they depend on.
-
-        Also the error of each neuron, (num_nodes, num_neurons).
-        """
+    def scores(self, form: Array) -> Array:
+        """Smear: relaxation errors attributed to the inputs they depend on."""
         total = SMEAR_FLOOR * np.abs(form)
-        errors: list[Array] = [np.zeros((len(form), 0))]
         for layers in self.layers:
             for layer in layers:
                 a = layer.coefficient
@@ -391,9 +341,7 @@ class _Batch:
                 error = np.where(a > 0.0, above, below)
                 error = np.where(layer.unstable, error, 0.0)
                 total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
-                known = (layer.low > -layer.size) | (layer.high < layer.size)
-                errors.append(np.where(known, error, 0.0))
-        return total, np.concatenate(errors, axis=1)
+        return total
 
     def states(self) -> States:
         """One byte per neuron for the children."""
@@ -401,11 +349,7 @@ class _Batch:
             np.where(
                 layer.unstable,
                 slope_byte(np.where(layer.unstable, layer.alpha, 0.0)),
-                np.where(
-                    layer.held,
-                    np.where(layer.on, HELD_ON, HELD_OFF),
-                    np.where(layer.on, ON, OFF),
-                ),
+                np.where(layer.on, ON, OFF),
             ).astype(np.uint8)
             for layers in self.layers
             for layer in layers
@@ -413,15 +357,6 @@ class _Batch:
         if not parts:
             return np.zeros((len(self.centre), 0), dtype=np.uint8)
         return np.concatenate(parts, axis=1)
-
-
-def hold(layer: _Layer) -> Array:
-    """What held neurons add to their coefficients.
-
-    Where ``h >= 0`` (``h <= 0``) on a node, any multiple of h (of -h) may be added.
-    """
-    signed = np.where(layer.on, layer.multiplier, -layer.multiplier)
-    return np.where(layer.held, signed, 0.0)
 
 
 def bound_nodes(
@@ -451,7 +386,6 @@ def bound_nodes(
     least = np.full(len(best), np.inf)
     best_form, best_c = np.zeros_like(centre), np.zeros(len(best))
     going = ~closed
-    holding = ((nodes.states == HELD_ON) | (nodes.states == HELD_OFF)).any(axis=1)
     step = 0
     while True:
         form, c, base, base_c = batch.majorant()
@@ -463,14 +397,10 @@ def bound_nodes(
         z = argument(form, cut, lam)
         going = going & ~(least + model.margin <= cutoff)
         limit = step_limit(least, cutoff, size, settings.max_steps)
-        going = going & (step < np.where(holding, HELD_STEPS * limit, limit))
+        going = going & (step < limit)
         if not going.any():
             break
-        excess = None
-        if cutting:
-            excess = value - cutoff + AIM * size
-            excess = np.where(excess <= 0.1 * size, excess, PULL * excess)
-        batch.improve_slopes(z, 0.5 / (step + 1), going, excess)
+        batch.improve_slopes(z, 0.5 / (step + 1), going)
         step += 1
     if settings.output_lines:
         form, c, value = batch.anchored(form, c, base, base_c, lam, value)
@@ -478,10 +408,7 @@ def bound_nodes(
         least, best_c = np.where(better, value, least), np.where(better, c, best_c)
         best_form = np.where(better[:, None], form, best_form)
     best = np.minimum(least + model.margin, best)
-    empty_layers = [layer.empty for layers in batch.layers for layer in layers]
     closed = closed | (best <= cutoff)
-    for empty in empty_layers:
-        closed = closed | empty
 
     safe = np.where(radius > 0.0, radius, 1.0)
     slopes = np.where(radius > 0.0, best_form / safe, 0.0)
@@ -498,7 +425,7 @@ def bound_nodes(
     widths = np.where(before > 0.0, before, 1.0)
     shares = np.where(before > 0.0, (nodes.upper - nodes.lower) / widths, 1.0)
     share = shares.prod(axis=1)
-    scores, errors = batch.scores(best_form)
+    scores = batch.scores(best_form)
     nodes.bound = np.where(best < inherited, best, inherited)
     # Children keep the old cut where it is lower: signs of neurons were decided by it,
     # and where those do not hold it alone closes a node.
@@ -506,18 +433,8 @@ def bound_nodes(
     nodes.cut = np.where(renew[:, None], slopes, nodes.cut)
     nodes.constant = np.where(renew, constant, nodes.constant)
     nodes.states = batch.states()
-    neuron = np.full(len(best), -1)
-    if settings.branch_neurons:
-        nodes.multipliers = np.concatenate(
-            [np.zeros((len(best), 0))]
-            + [layer.multiplier for layers in batch.layers for layer in layers],
-            axis=1,
-        )
-        neuron = branch_neuron(nodes, scores, errors)
     again = ~closed & (share < settings.again) & (nodes.flag == 0.0)
     fate, split, middle = branch(nodes, scores, closed, again)
-    neuron = np.where(closed | again, -1, neuron)
-    fate = np.where(neuron >= 0, Fate.SPLIT, fate)
     nodes.flag = np.where(closed, nodes.flag, np.where(fate == Fate.AGAIN, 1.0, 0.0))
     points = centre + radius * z
     values = sum(m(points)[:, 0] for m in model.members)
@@ -525,7 +442,7 @@ def bound_nodes(
     highs = [layer.high for layers in batch.layers for layer in layers]
     nothing = np.zeros((len(best), 0))
     return Outcome(
-        fate, split, middle, neuron, points, np.asarray(values),
+        fate, split, middle, points, np.asarray(values),
         np.concatenate([nothing, *lows], axis=1),
         np.concatenate([nothing, *highs], axis=1), scores,
     )  # fmt: skip
@@ -546,15 +463,3 @@ def branch(
     split = np.where(fate == Fate.SPLIT, split, -1)
     middle = np.where(split >= 0, middles[np.arange(len(split)), split], 0.0)
     return fate, split, middle
-
-
-def branch_neuron(nodes: Nodes, scores: Array, errors: Array) -> npt.NDArray[np.int64]:
-    """The neuron of the largest error where that beats the inputs, else -1."""
-    if errors.shape[1] == 0:
-        return np.full(len(scores), -1)
-    middles = 0.5 * (nodes.lower + nodes.upper)
-    possible = (nodes.lower < middles) & (middles < nodes.upper)
-    most = np.where(possible, scores, -1.0).max(axis=1)
-    top = np.argmax(errors, axis=1)
-    error = errors[np.arange(len(top)), top]
-    return np.where((error > 0.0) & (error > NEURON_SHARE * most), top, -1)

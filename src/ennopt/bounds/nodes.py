@@ -16,9 +16,9 @@ from ennopt.network import Array, Ensemble
 Flags = npt.NDArray[np.bool_]
 States = npt.NDArray[np.uint8]
 
-SLOPE_MAX, FRESH, HELD_ON, HELD_OFF, ON, OFF = 250, 251, 252, 253, 254, 255
+SLOPE_MAX, FRESH, ON, OFF = 250, 251, 254, 255
 """A neuron in one byte: unstable with slope ``byte / 250`` below ReLU, or none chosen
-yet; held on or off by a branch, its constraint part of the node; on; off."""
+yet; on; off."""
 
 
 class Fate(enum.IntEnum):
@@ -38,7 +38,6 @@ class NodeSettings:
     row_slopes: bool = True
     vertex_lines: bool = True
     output_lines: bool = True
-    branch_neurons: bool = False
     again: float = 0.8
 
 
@@ -83,9 +82,6 @@ class Nodes:
         The boxes, (num_nodes, num_inputs).
     states
         One byte per neuron, (num_nodes, num_neurons).
-    multipliers
-        Of the constraints of held neurons, (num_nodes, num_neurons), or without
-        columns where neurons are never branched on.
     """
 
     bound: Array
@@ -95,21 +91,16 @@ class Nodes:
     lower: Array
     upper: Array
     states: States
-    multipliers: Array
 
     @classmethod
-    def root(
-        cls, model: NodeModel, domain: Domain, settings: NodeSettings | None = None
-    ) -> Nodes:
+    def root(cls, model: NodeModel, domain: Domain) -> Nodes:
         """The whole domain."""
         d = model.num_inputs
-        holds = settings is not None and settings.branch_neurons
         return cls(
             bound=np.full(1, np.inf), flag=np.zeros(1), constant=np.full(1, np.inf),
             cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
             upper=domain.upper[None].copy(),
             states=np.full((1, model.num_neurons), FRESH, dtype=np.uint8),
-            multipliers=np.zeros((1, model.num_neurons if holds else 0)),
         )  # fmt: skip
 
     def packed(self) -> Array:
@@ -119,17 +110,14 @@ class Nodes:
         padded[:, :neurons] = self.states
         numbers = [self.bound, self.flag, self.constant, self.cut, self.lower]
         return np.ascontiguousarray(
-            np.column_stack(
-                [*numbers, self.upper, self.multipliers, padded.view(np.float64)]
-            )
+            np.column_stack([*numbers, self.upper, padded.view(np.float64)])
         )
 
     @classmethod
     def unpacked(cls, rows: Array, num_inputs: int, num_neurons: int) -> Nodes:
         """The inverse of `packed`."""
         d = num_inputs
-        split = rows.shape[1] - -(-num_neurons // 8)
-        tail = np.ascontiguousarray(rows[:, split:])
+        tail = np.ascontiguousarray(rows[:, 3 + 3 * d :])
         states = tail.view(np.uint8).reshape(len(rows), 8 * tail.shape[1])[
             :, :num_neurons
         ]
@@ -137,7 +125,6 @@ class Nodes:
             rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(),
             rows[:, 3 : 3 + d].copy(), rows[:, 3 + d : 3 + 2 * d].copy(),
             rows[:, 3 + 2 * d : 3 + 3 * d].copy(), states.copy(),
-            rows[:, 3 + 3 * d : split].copy(),
         )  # fmt: skip
 
 
@@ -149,8 +136,6 @@ class Outcome:
     ----------
     fate, split, middle
         What becomes of each node, the input to branch on and where, (num_nodes,).
-    neuron
-        The neuron to hold on and off instead, or -1, (num_nodes,).
     points, values
         Where each majorant is largest, (num_nodes, num_inputs), and the objective
         there.
@@ -163,7 +148,6 @@ class Outcome:
     fate: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     middle: Array
-    neuron: npt.NDArray[np.int64]
     points: Array
     values: Array
     lower: Array

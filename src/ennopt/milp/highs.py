@@ -140,6 +140,17 @@ class HotLp:
         solver.run()
         return _result(model, solver, SolveOptions(), begin, False)
 
+    def refuted(self) -> bool:
+        """Whether the solver's last word, that nothing is feasible, is proved.
+
+        Its ray must bound the zero function by something negative.
+        """
+        _, found, ray = self._solver.getDualRay()
+        if not found:
+            return False
+        nothing = self._model.with_objective(np.zeros(self._model.num_columns), 0.0)
+        return min(nothing.dual_bound(ray), nothing.dual_bound(-ray)) < 0.0
+
 
 def _loaded(model: LinearModel) -> Any:
     import highspy  # here, so that importing ennopt stays fast

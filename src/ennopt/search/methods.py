@@ -13,6 +13,7 @@ from ennopt.search.auto import Auto
 from ennopt.search.bigm import BigM
 from ennopt.search.box import BoxSearch
 from ennopt.search.branch_and_cut import BranchAndCut
+from ennopt.search.neurons import NeuronSearch
 from ennopt.search.two_phase import TwoPhase
 
 
@@ -43,6 +44,10 @@ def _box(backend: str | None) -> Method:
     return BoxSearch()
 
 
+def _neurons(backend: str | None) -> Method:
+    return NeuronSearch()
+
+
 def _bigm(backend: str | None) -> Method:
     return BigM() if backend is None else BigM(backend=backend)
 
@@ -58,8 +63,9 @@ def _enn(backend: str | None) -> Method:
 METHODS = {
     entry.name: entry
     for entry in (
-        Entry("auto", "the engine, or a MILP solver where it is faster", _auto, False),
-        Entry("box", "our engine: branch and bound on the inputs", _box, False),
+        Entry("auto", "our engine: box or neurons, whichever is faster", _auto, False),
+        Entry("box", "branch and bound on the inputs", _box, False),
+        Entry("neurons", "branch and bound on the neurons", _neurons, False),
         Entry("bigm", "the paper's big-M model, solved by a MILP solver", _bigm),
         Entry("bnc", "the paper's B&C: big-M with ideal cuts", _bnc),
         Entry("enn", "the paper's E-NN: the two-phase algorithm", _enn),

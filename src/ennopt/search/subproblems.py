@@ -236,7 +236,7 @@ class ByEngine:
         points = problem.domain.sample(SAMPLES, rng)
         values = problem.values(points)
         size = problem.tolerance(float(values.max()), 1.0)
-        tree = self.engine.tree(problem, min(1.0, effort.slack / size))
+        tree = self.engine.scheme.open(problem, min(1.0, effort.slack / size))
         tree.plant()
         tree.offer(points[int(np.argmax(values))])
         nodes, stopped = 0, False

@@ -1,4 +1,7 @@
-"""The open nodes of a search, compiled or in NumPy, behind one interface."""
+"""The open nodes of a search, compiled or in NumPy, behind one interface.
+
+What a node is, a tree is told by a scheme (`ennopt.search.schemes`).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import bound_nodes
-from ennopt.bounds.nodes import HELD_OFF, HELD_ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Array
 from ennopt.problem import ZERO_SHARE, Problem
 
@@ -27,7 +27,7 @@ PLAIN_BATCH = 64
 
 
 class Tree(Protocol):
-    """Open nodes and an incumbent. Nodes are rows of numbers (`Nodes.packed`)."""
+    """Open nodes and an incumbent. Nodes are rows of numbers, their bounds first."""
 
     @property
     def open(self) -> int:
@@ -49,7 +49,7 @@ class Tree(Protocol):
         """The incumbent, (num_inputs,), empty without one."""
 
     def plant(self) -> None:
-        """Add the whole domain as an open node."""
+        """Add the root: the whole domain."""
 
     def offer(self, x: Array) -> bool:
         """Take a feasible point as incumbent if it is better."""
@@ -106,23 +106,36 @@ def tolerance_of(problem: Problem, gap: float, margin: float) -> Tolerance:
     return Tolerance(gap * CLOSING_SHARE, floor, MARGIN_SHARE * margin)
 
 
-def open_tree(
-    problem: Problem, settings: NodeSettings, gap: float, instruction_set: str = ""
-) -> Tree:
-    """An empty tree: compiled if the extension is there, else in NumPy."""
-    module, domain = kernel(), problem.domain
-    if module is None:
-        return PlainTree(problem, settings, gap)
-    model = compile_model(problem.ensemble, domain)
-    own = module.Settings()
-    for name in NodeSettings.__slots__:
-        setattr(own, name, getattr(settings, name))
-    rule = tolerance_of(problem, gap, model.margin)
-    tree: Tree = module.Tree(
-        model, own, rule.gap, rule.floor, rule.least, domain.lower, domain.upper,
-        instruction_set,
-    )  # fmt: skip
-    return tree
+@dataclass(frozen=True, slots=True, eq=False)
+class Explored:
+    """What became of some nodes.
+
+    Parameters
+    ----------
+    open
+        Their parts that are still open, (num_nodes, num_numbers).
+    points
+        Points met on the way that may be good, (num_points, num_inputs).
+    stuck
+        Largest bound of a node that cannot be branched on, ``-inf`` without one.
+    """
+
+    open: Array
+    points: Array
+    stuck: float = -math.inf
+
+
+class PlainScheme(Protocol):
+    """What a tree in NumPy must know of its nodes."""
+
+    margin: float
+    """Rounding margin of a bound of the objective."""
+
+    def root(self) -> Array:
+        """The whole domain, (1, num_numbers)."""
+
+    def explore(self, rows: Array, cutoff: float) -> Explored:
+        """Bound nodes, (num_nodes, num_numbers), and branch."""
 
 
 class PlainTree:
@@ -130,10 +143,9 @@ class PlainTree:
 
     operations = 0.0
 
-    def __init__(self, problem: Problem, settings: NodeSettings, gap: float) -> None:
-        self._problem, self._settings = problem, settings
-        self._model = NodeModel(problem.ensemble, problem.domain)
-        self._tolerance = tolerance_of(problem, gap, self._model.margin)
+    def __init__(self, problem: Problem, scheme: PlainScheme, gap: float) -> None:
+        self._problem, self._scheme = problem, scheme
+        self._tolerance = tolerance_of(problem, gap, scheme.margin)
         self._heap: list[tuple[float, int, Any]] = []
         self._count = 0
         self._stuck = -math.inf
@@ -166,8 +178,8 @@ class PlainTree:
         return self._point
 
     def plant(self) -> None:
-        """Add the whole domain as an open node."""
-        self.add(self._root())
+        """Add the root: the whole domain."""
+        self.add(self._scheme.root())
 
     def offer(self, x: Array) -> bool:
         """Take a feasible point as incumbent if it is better."""
@@ -187,11 +199,7 @@ class PlainTree:
         """Remove the open nodes of the largest bounds, at most so many."""
         count = min(most, len(self._heap))
         rows = [heapq.heappop(self._heap)[2] for _ in range(count)]
-        return np.array(rows).reshape(count, self._root().shape[1])
-
-    def _root(self) -> Array:
-        root = Nodes.root(self._model, self._problem.domain, self._settings)
-        return root.packed()
+        return np.array(rows).reshape(count, self._scheme.root().shape[1])
 
     def explore(
         self,
@@ -218,26 +226,11 @@ class PlainTree:
         return done
 
     def _explore_batch(self, most: int) -> int:
-        model, domain = self._model, self._problem.domain
         rows = self.take(most)
         rows = rows[rows[:, 0] > self.cutoff]
-        batch = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
-        out = bound_nodes(model, self._settings, batch, self.cutoff)
-        if out.values.size and out.values.max() > self._value:
-            self.offer(domain.project(out.points[int(np.argmax(out.values))]))
-        stuck = batch.bound[out.fate == Fate.STUCK]
-        self._stuck = max([self._stuck, *stuck.tolist()])
-        kept = batch.packed()
-        self.add(kept[out.fate == Fate.AGAIN])
-        for i in np.flatnonzero((out.fate == Fate.SPLIT) & (out.neuron >= 0)):
-            for state in (HELD_ON, HELD_OFF):
-                batch.states[i, out.neuron[i]] = state
-                self.add(batch.packed()[i : i + 1])
-        split = np.flatnonzero((out.fate == Fate.SPLIT) & (out.neuron < 0))
-        left, right = kept[split], kept[split].copy()
-        d, inputs = model.num_inputs, out.split[split]
-        left[np.arange(len(split)), 3 + 2 * d + inputs] = out.middle[split]
-        right[np.arange(len(split)), 3 + d + inputs] = out.middle[split]
-        self.add(left)
-        self.add(right)
+        found = self._scheme.explore(rows, self.cutoff)
+        for point in found.points:
+            self.offer(self._problem.domain.project(point))
+        self._stuck = max(self._stuck, found.stuck)
+        self.add(found.open)
         return len(rows)

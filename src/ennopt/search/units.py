@@ -14,11 +14,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from ennopt.bounds.nodes import NodeSettings
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.run import Run
-from ennopt.search.tree import Tree, open_tree
+from ennopt.search.schemes import Scheme
+from ennopt.search.tree import Tree
 
 UNIT_SECONDS = 0.5
 """Longest time of a unit: how long a limit or Ctrl-C may have to wait."""
@@ -38,10 +38,10 @@ class Unit:
 
     Parameters
     ----------
-    problem, settings, gap, dive, instruction_set
+    problem, scheme, gap, dive
         What the tree is made from.
     nodes
-        Open nodes, (num_nodes, num_numbers), see `Nodes.packed`.
+        Open nodes of the scheme, (num_nodes, num_numbers).
     x
         Best point known, (num_inputs,).
     limit, seconds, bytes
@@ -49,10 +49,9 @@ class Unit:
     """
 
     problem: Problem
-    settings: NodeSettings
+    scheme: Scheme
     gap: float
     dive: int
-    instruction_set: str
     nodes: Array
     x: Array
     limit: float = math.inf
@@ -89,7 +88,7 @@ class UnitResult:
 
 def explore_unit(unit: Unit) -> UnitResult:
     """Do the work of a unit: a pure function."""
-    tree = open_tree(unit.problem, unit.settings, unit.gap, unit.instruction_set)
+    tree = unit.scheme.open(unit.problem, unit.gap)
     tree.offer(unit.x)
     tree.add(unit.nodes)
     count = tree.explore(unit.limit, unit.seconds, unit.bytes, unit.dive, 1)

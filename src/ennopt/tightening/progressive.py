@@ -131,6 +131,7 @@ def progressive(
     *,
     chosen: Chosen | None = None,
     outputs: bool = True,
+    stop: Callable[[], object] = lambda: None,
 ) -> Tightened:
     """Run `work` over the unstable neurons of every layer but the first.
 
@@ -148,6 +149,8 @@ def progressive(
         Work on these neurons only, still only if unstable; ``None`` for all.
     outputs
         Whether to work on the predictions of the members, too.
+    stop
+        Asked before the answer of each job; if true, what is known so far is returned.
     """
     known = Interval().tighten(ensemble, domain, bounds)
     worked = solves = 0
@@ -156,7 +159,7 @@ def progressive(
     points = domain.sample(WITNESSES, np.random.default_rng(0))
     seen = [member.preactivations(points) for member in ensemble.members]
     for k in range(1, max(len(member.weights) for member in ensemble.members)):
-        pending: list[tuple[int, Indices, Array, Callable[[], Done]]] = []
+        pending: list[tuple[int, Indices, Array, _Work]] = []
         for i, member in enumerate(ensemble.members):
             if k >= len(member.weights):
                 continue
@@ -173,8 +176,12 @@ def progressive(
                 )  # fmt: skip
                 start = _started(work, job, executor)
                 pending.append((i, some, scaled.neurons[0][k][some], start))
-        for i, some, unit, finish in pending:
-            done = finish()
+        for at, (i, some, unit, future) in enumerate(pending):
+            if stop():
+                for _, _, _, other in pending[at:]:
+                    other.cancel()
+                return Tightened(known, worked, solves)
+            done = future.result()
             low, high = known.lower[i][k].copy(), known.upper[i][k].copy()
             widening = slack[i][k][some]
             least, most = done.lower * unit - widening, done.upper * unit + widening
@@ -225,10 +232,27 @@ def _wanted(
     return np.flatnonzero(flags)
 
 
-def _started(
-    work: Callable[[Job], Done], job: Job, executor: Executor | None
-) -> Callable[[], Done]:
-    """How to get the answer of a job that was begun, if there is anyone to begin it."""
-    if executor is None:
-        return lambda: work(job)
-    return executor.submit(work, job).result
+class _Work(Protocol):
+    """A job under way, as `concurrent.futures` has it."""
+
+    def result(self) -> Done: ...
+
+    def cancel(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A job that is done when its answer is asked for."""
+
+    work: Callable[[Job], Done]
+    job: Job
+
+    def result(self) -> Done:
+        return self.work(self.job)
+
+    def cancel(self) -> None:
+        pass
+
+
+def _started(work: Callable[[Job], Done], job: Job, executor: Executor | None) -> _Work:
+    return _Later(work, job) if executor is None else executor.submit(work, job)

@@ -1,0 +1,128 @@
+"""Two small searches for each neuron that is still unstable: exact, or nearly."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+
+from ennopt.bounds.compiled import compile_model, kernel
+from ennopt.bounds.neurons import NeuronBounds
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
+from ennopt.tightening.progressive import Chosen, Done, Job, Tightened, progressive
+
+SMALL = 20
+"""Neurons before a neuron up to which its searches may take all their nodes; a node
+costs about the square of their number."""
+
+SLICE_SECONDS = 0.1
+"""Longest time of a search between two looks at the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignTightening:
+    """Extremes of each unstable neuron by branching on the signs of those before it.
+
+    What the search has proved when its nodes are spent holds. It needs the compiled
+    kernel; without it, bounds stay what they are.
+
+    Parameters
+    ----------
+    nodes
+        Most nodes of each search; fewer where more than 20 neurons come before.
+    share
+        A bound this close to a value reached, as a share of the neuron's range, is
+        good enough.
+    outputs
+        Whether to bound the predictions of the members, too.
+
+    Examples
+    --------
+    >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> bounds = SignTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> bounds.upper[0][1].round(2).tolist()
+    [2.0]
+    """
+
+    nodes: int = 1000
+    share: float = 1e-3
+    outputs: bool = True
+
+    def tighten(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+    ) -> NeuronBounds:
+        """Bounds no looser than `bounds`, valid on `domain`."""
+        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+
+    def run(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+        chosen: Chosen | None = None,
+        stop: Callable[[], object] = lambda: None,
+    ) -> Tightened:
+        """As `tighten`, with counts, for some neurons only if `chosen` is given.
+
+        A true answer of `stop`, asked now and then, ends the work.
+        """
+        work = functools.partial(_solve, nodes=self.nodes, share=self.share)
+        return progressive(
+            work, 1, ensemble, domain, bounds, executor, deadline,
+            chosen=chosen, outputs=self.outputs, stop=stop,
+        )  # fmt: skip
+
+
+def _solve(job: Job, nodes: int, share: float) -> Done:
+    low, high = job.bounds.lower[0][job.layer], job.bounds.upper[0][job.layer]
+    before = max(SMALL, sum(job.network.hidden_widths[: job.layer]))
+    nodes = math.ceil(nodes * (SMALL / before) ** 2)
+    upper = np.full(job.neurons.size, math.inf)
+    lower = -upper
+    solves = 0
+    for index, j in enumerate(job.neurons.tolist()):
+        tolerance = share * float(high[j] - low[j])
+        for sign, side in ((1.0, upper), (-1.0, lower)):
+            if job.remaining() <= 0 or kernel() is None:
+                return Done(lower, upper, solves)
+            side[index] = sign * _largest(job, j, sign, nodes, tolerance)
+            solves += 1
+            if job.hidden and upper[index] <= 0:
+                break  # off: its lower bound is of no use
+    return Done(lower, upper, solves)
+
+
+def _largest(job: Job, j: int, sign: float, nodes: int, tolerance: float) -> float:
+    """Bound of `sign` times the pre-activation of neuron j."""
+    module, k, network, domain = kernel(), job.layer, job.network, job.domain
+    assert module is not None
+    alone = Network(
+        (*network.weights[:k], sign * network.weights[k][j : j + 1]),
+        (*network.biases[:k], sign * network.biases[k][j : j + 1]),
+    )
+    model = compile_model(Ensemble((alone,), weights=np.ones(1)), domain)
+    low, high = (
+        np.concatenate(side[0][:k]) for side in (job.bounds.lower, job.bounds.upper)
+    )
+    signs = module.Signs(model, domain.lower, domain.upper, low, high)
+    tree = module.Tree(signs, 0.0, 0.0, tolerance)
+    tree.plant()
+    left = nodes
+    while tree.open and left > 0 and job.remaining() > 0:
+        seconds = min(SLICE_SECONDS, job.remaining())
+        left -= tree.explore(
+            nodes=left, seconds=seconds, bytes=math.inf, dive=1, threads=1
+        )
+    return float(tree.bound)

@@ -1,0 +1,529 @@
+// The linear program of a node on which neurons are held on or off, solved by a dual
+// simplex method that knows the network.
+//
+// Every neuron is a point (h, y) of the triangle with the corners O = (0, 0), U = (u, u)
+// and L = (l, 0); held on, of the side OU, held off, of the side OL. An input is a point
+// between its bounds, here called O and U as well. Multipliers lambda of the equations
+// h = W y + b give a bound whatever they are:
+//
+//   B = sum lambda b + sum_inputs max_v g x_v + sum_neurons max_v (p y_v - lambda h_v)
+//
+// with p = W' lambda from the layer above (the output's weights for the last one) and
+// g the same for the inputs. A basis says which corners of each item are tied in their
+// maximum. Two tied corners of a neuron make lambda a multiple of p, three ("a face")
+// make both zero, and two of an input make g zero. So only neurons in a single corner
+// have multipliers of their own, as many as there are inputs between their bounds and
+// faces: a small system of equations. A pivot unties a corner whose weight in the point
+// is negative (or that is not allowed) and moves the multipliers down to a new tie.
+#pragma once
+
+// Weights of corners down to minus this are taken for zero; so is a pivot. The number of
+// pivots and of equations is limited; what they leave undone only costs strength.
+constexpr double kLean = 1e-9, kSingular = 1e-12;
+constexpr int kPivotsPerItem = 10, kMoreEquations = 256;
+
+struct Program {
+  const Model& model;
+  const double *lower, *upper, *low, *high;
+  int d, n, most;               // inputs, neurons, equations
+  std::uint8_t *tied, *may;     // corners of each item, inputs first
+  double *x, *h, *y;            // the point
+  double *p, *lambda, *g;       // the multipliers
+  double *dp, *dlambda, *dg;    // a direction
+  double *kappa, *tau;          // y = kappa h + tau: the line of a neuron
+  double *source;               // what is added to lambda beside kappa p
+  double *when, *rate;          // next tie of each item, and what it adds to the slope
+  std::uint8_t* what;           // its corner
+  double *row, *next, *lu, *rhs, *slots;
+  int *columns, *column_of, *rows, *order;
+  int size = 0, pivots = 0;
+  double value = 0.0;
+
+  Program(const Model& m, const Ranges& ranges, Arena& arena)
+      : model(m), lower(ranges.lower.data()), upper(ranges.upper.data()),
+        low(ranges.low.data()), high(ranges.high.data()), d(m.inputs), n(m.neurons),
+        most(n < d + kMoreEquations ? n : d + kMoreEquations) {
+    auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
+    const int items = d + n, wide = m.widest > d ? m.widest : d;
+    tied = arena.take<std::uint8_t>(items), may = arena.take<std::uint8_t>(items);
+    what = arena.take<std::uint8_t>(items);
+    x = many(d), g = many(d), dg = many(d), h = many(n), y = many(n), p = many(n);
+    lambda = many(n), dp = many(n), dlambda = many(n), kappa = many(n), tau = many(n);
+    source = many(n), when = many(items), rate = many(items);
+    row = many(wide), next = many(wide), lu = many(std::size_t(most) * most);
+    rhs = many(most), slots = many(most);
+    columns = arena.take<int>(items), column_of = arena.take<int>(items);
+    rows = arena.take<int>(n + 1), order = arena.take<int>(n + 1);
+  }
+
+  static bool single(std::uint8_t corners) { return (corners & (corners - 1)) == 0; }
+  static std::uint8_t one_of(std::uint8_t corners) { return corners & -corners; }
+  bool face(int item) const { return tied[item] == kAll; }
+
+  static void axpy(double* out, double a, const double* from, int count) {
+    for (int i = 0; i < count; ++i) out[i] += a * from[i];
+  }
+
+  // Corner v of an item: h (or x), y, what it adds to the bound, and to its slope.
+  double across(int item, std::uint8_t v) const {
+    if (item < d) return v == kO ? lower[item] : upper[item];
+    return v == kU ? high[item - d] : v == kL ? low[item - d] : 0.0;
+  }
+  double above(int item, std::uint8_t v) const { return v == kU ? high[item - d] : 0.0; }
+  double worth(int item, std::uint8_t v) const {
+    if (item < d) return g[item] * across(item, v);
+    return p[item - d] * above(item, v) - lambda[item - d] * across(item, v);
+  }
+  double climb(int item, std::uint8_t v) const {
+    if (item < d) return dg[item] * across(item, v);
+    return dp[item - d] * above(item, v) - dlambda[item - d] * across(item, v);
+  }
+
+  // The line of neuron i through the corners given.
+  void line(int i, std::uint8_t corners) {
+    kappa[i] = corners == (kO | kU) ? 1.0 : 0.0;
+    tau[i] = corners == kU ? high[i] : corners == kAll ? y[i] : 0.0;
+    if (corners != (kU | kL)) return;
+    kappa[i] = high[i] / (high[i] - low[i]);
+    tau[i] = -low[i] * kappa[i];
+  }
+
+  // out = bias + weights * from
+  static void apply(const Layer& layer, const double* from, double* out) {
+    for (int r = 0; r < layer.rows; ++r) out[r] = layer.bias[r];
+    for (int c = 0; c < layer.cols; ++c)
+      if (from[c] != 0.0)
+        axpy(out, from[c], layer.transposed.data() + std::size_t(c) * layer.rows, layer.rows);
+  }
+
+  // Values of all neurons at x along their lines.
+  void forward() {
+    for (const Member& member : model.members) {
+      const double* from = x;
+      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
+        const Layer& layer = member.layers[s];
+        apply(layer, from, h + layer.first);
+        for (int i = layer.first; i < layer.first + layer.rows; ++i)
+          y[i] = kappa[i] * h[i] + tau[i];
+        from = y + layer.first;
+      }
+    }
+  }
+
+  // From `share` of the outputs down to the inputs: lambdas of single corners are given,
+  // those of lines follow.
+  void backward(double share, double* ps, double* lambdas, double* gs) const {
+    for (int q = 0; q < d; ++q) gs[q] = 0.0;
+    for (const Member& member : model.members) {
+      const int hidden = int(member.layers.size()) - 1;
+      const Layer& last = member.layers[hidden];
+      double* into = hidden ? ps + member.layers[hidden - 1].first : gs;
+      if (hidden)
+        for (int c = 0; c < last.cols; ++c) into[c] = 0.0;
+      axpy(into, share, last.weights.data(), last.cols);
+      for (int s = hidden - 1; s >= 0; --s) {
+        const Layer& layer = member.layers[s];
+        into = s ? ps + member.layers[s - 1].first : gs;
+        if (s)
+          for (int c = 0; c < layer.cols; ++c) into[c] = 0.0;
+        for (int r = 0; r < layer.rows; ++r) {
+          const int i = layer.first + r;
+          if (!single(tied[d + i])) lambdas[i] = kappa[i] * ps[i] + source[i];
+          if (lambdas[i] != 0.0)
+            axpy(into, lambdas[i], layer.weights.data() + std::size_t(r) * layer.cols,
+                 layer.cols);
+        }
+      }
+    }
+  }
+
+  // How h of row r of layer s depends on the columns: inputs between their bounds, then
+  // the outputs of faces.
+  void dependence(const Member& member, int s, int r, double* out) {
+    for (int c = 0; c < size; ++c) out[c] = 0.0;
+    const int cols = member.layers[s].cols;
+    const double* weights = member.layers[s].weights.data() + std::size_t(r) * cols;
+    for (int c = 0; c < cols; ++c) row[c] = weights[c];
+    for (int t = s - 1; t >= 0; --t) {
+      const Layer& layer = member.layers[t];
+      for (int c = 0; c < layer.cols; ++c) next[c] = 0.0;
+      for (int q = 0; q < layer.rows; ++q) {
+        const int i = layer.first + q;
+        if (face(d + i)) {
+          out[column_of[d + i]] = row[q];
+          continue;
+        }
+        const double a = row[q] * kappa[i];
+        if (a != 0.0)
+          axpy(next, a, layer.weights.data() + std::size_t(q) * layer.cols, layer.cols);
+      }
+      double* swap = row;
+      row = next;
+      next = swap;
+    }
+    for (int c = 0; c < size && columns[c] < d; ++c) out[c] = row[columns[c]];
+  }
+
+  // The equations of the basis, in triangles; false if they have no solution.
+  bool factorize() {
+    size = 0;
+    int count = 0;
+    for (int item = 0; item < d + n; ++item)
+      if (item < d ? !single(tied[item]) : face(item)) {
+        column_of[item] = size;
+        columns[size++] = item;
+      }
+    for (int i = 0; i < n; ++i) {
+      line(i, tied[d + i]);
+      source[i] = 0.0;
+      if (single(tied[d + i])) rows[count++] = i;
+    }
+    if (count != size || size > most) return false;
+    count = 0;
+    for (const Member& member : model.members)
+      for (int s = 0; s + 1 < int(member.layers.size()); ++s)
+        for (int r = 0; r < member.layers[s].rows; ++r)
+          if (single(tied[d + member.layers[s].first + r]))
+            dependence(member, s, r, lu + std::size_t(count++) * size);
+    for (int k = 0; k < size; ++k) order[k] = k;
+    for (int k = 0; k < size; ++k) {
+      int best = k;
+      for (int r = k + 1; r < size; ++r)
+        if (std::fabs(at(r)[k]) > std::fabs(at(best)[k])) best = r;
+      const double pivot = at(best)[k];
+      if (!(std::fabs(pivot) > kSingular)) return false;
+      if (best != k) {
+        for (int c = 0; c < size; ++c) {
+          const double swap = at(k)[c];
+          at(k)[c] = at(best)[c];
+          at(best)[c] = swap;
+        }
+        const int swap = order[k];
+        order[k] = order[best];
+        order[best] = swap;
+      }
+      for (int r = k + 1; r < size; ++r) {
+        if (at(r)[k] == 0.0) continue;
+        const double share = at(r)[k] /= pivot;
+        axpy(at(r) + k + 1, -share, at(k) + k + 1, size - k - 1);
+      }
+    }
+    return true;
+  }
+  double* at(int k) const { return lu + std::size_t(k) * size; }
+
+  // slots = M^-1 rhs: from rows to columns.
+  void solve_columns() {
+    for (int k = 0; k < size; ++k) {
+      double sum = rhs[order[k]];
+      for (int c = 0; c < k; ++c) sum -= at(k)[c] * slots[c];
+      slots[k] = sum;
+    }
+    for (int k = size - 1; k >= 0; --k) {
+      double sum = slots[k];
+      for (int c = k + 1; c < size; ++c) sum -= at(k)[c] * slots[c];
+      slots[k] = sum / at(k)[k];
+    }
+  }
+
+  // out[rows] = M'^-1 rhs: from columns to rows.
+  void solve_rows(double* out) {
+    for (int k = 0; k < size; ++k) slots[k] = rhs[k];
+    for (int k = 0; k < size; ++k) {
+      slots[k] /= at(k)[k];
+      axpy(slots + k + 1, -slots[k], at(k) + k + 1, size - k - 1);
+    }
+    for (int k = size - 1; k >= 0; --k) axpy(slots, -slots[k], at(k), k);
+    for (int k = 0; k < size; ++k) out[rows[order[k]]] = slots[k];
+  }
+
+  // A basis without equations: every neuron on the line above if the output rises with
+  // it, else on one of the lines below.
+  void crash() {
+    for (int q = 0; q < d; ++q)
+      if (may[q]) tied[q] = kO;
+    for (int i = 0; i < n; ++i) {
+      if (may[d + i]) tied[d + i] = may[d + i] == kAll ? below(i) : may[d + i];
+      line(i, tied[d + i]);
+      source[i] = 0.0;
+    }
+    // Each pass settles one layer more, from the last to the first.
+    for (int pass = 1; pass < model.deepest; ++pass) {
+      backward(1.0, p, lambda, g);
+      for (int i = 0; i < n; ++i)
+        if (may[d + i] == kAll) line(i, tied[d + i] = p[i] > 0.0 ? kU | kL : below(i));
+    }
+  }
+  std::uint8_t below(int i) const { return kO | (high[i] > -low[i] ? kU : kL); }
+
+  // Multipliers of the basis: nothing may depend on the columns. Items in a single
+  // corner then choose it.
+  void multiply() {
+    for (int k = 0; k < size; ++k) lambda[rows[k]] = 0.0;
+    backward(1.0, p, lambda, g);
+    if (size) {
+      for (int c = 0; c < size; ++c)
+        rhs[c] = columns[c] < d ? -g[columns[c]] : -p[columns[c] - d];
+      solve_rows(lambda);
+      backward(1.0, p, lambda, g);
+    }
+    value = 0.0;
+    for (const Member& member : model.members) {
+      value += member.layers.back().bias[0];
+      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s)
+        for (int r = 0; r < member.layers[s].rows; ++r)
+          value += lambda[member.layers[s].first + r] * member.layers[s].bias[r];
+    }
+    for (int item = 0; item < d + n; ++item) {
+      std::uint8_t best = one_of(may[item] ? may[item] : tied[item]);
+      for (std::uint8_t v = best; v <= kL; v <<= 1)
+        if ((may[item] & v) && worth(item, v) > worth(item, best)) best = v;
+      if (may[item] && single(tied[item])) tied[item] = best;
+      value += worth(item, best);
+    }
+  }
+
+  // The point of the basis.
+  void locate() {
+    for (int q = 0; q < d; ++q)
+      if (single(tied[q])) x[q] = across(q, tied[q]);
+    forward();
+    if (!size) return;
+    for (int k = 0; k < size; ++k)
+      rhs[k] = across(d + rows[k], tied[d + rows[k]]) - h[rows[k]];
+    solve_columns();
+    for (int c = 0; c < size; ++c)
+      (columns[c] < d ? x[columns[c]] : tau[columns[c] - d]) += slots[c];
+    forward();
+  }
+
+  // Weight of a tied corner in the point of its item.
+  double weight(int item, std::uint8_t v) const {
+    const int i = item - d;
+    if (item < d || !face(item)) {
+      const std::uint8_t other = tied[item] & ~v;
+      const double from = across(item, other), at = item < d ? x[item] : h[i];
+      return (at - from) / (across(item, v) - from);
+    }
+    const double up = y[i] / high[i], down = (h[i] - y[i]) / low[i];
+    return v == kU ? up : v == kL ? down : 1.0 - up - down;
+  }
+
+  // The corner to untie: furthest on the wrong side. False if there is none.
+  bool leaving(int& item, std::uint8_t& corner, double& theta) const {
+    double worst = 0.0;
+    for (int i = 0; i < d + n; ++i) {
+      if (!may[i] || single(tied[i])) continue;
+      const double side = i < d ? upper[i] - lower[i] : high[i - d] - low[i - d];
+      for (std::uint8_t v = kO; v <= kL; v <<= 1) {
+        if (!(tied[i] & v)) continue;
+        const double t = weight(i, v), wrong = may[i] & v ? -t : std::fabs(t);
+        if (wrong > kLean && wrong * side > worst)
+          worst = wrong * side, item = i, corner = v, theta = t;
+      }
+    }
+    return worst > 0.0;
+  }
+
+  // The direction in which the corner falls by `fall` below what it was tied with, and
+  // all other ties hold.
+  void aim(int item, std::uint8_t corner, double fall) {
+    const std::uint8_t rest = tied[item] & ~corner, w = one_of(rest);
+    const double dh = across(item, corner) - across(item, w);
+    for (int c = 0; c < size; ++c) rhs[c] = 0.0;
+    if (item < d) {
+      rhs[column_of[item]] = -fall / dh;
+    } else {
+      const int i = item - d;
+      double push = fall / dh, target = 0.0;
+      if (face(item)) {
+        line(i, rest);
+        target = -fall / (above(item, corner) - above(item, w) - kappa[i] * dh);
+        push = kappa[i] * target;
+      } else {
+        source[i] = push;
+      }
+      if (push != 0.0 && size) {
+        for (const Member& member : model.members)
+          for (int s = 0; s + 1 < int(member.layers.size()); ++s) {
+            const int r = i - member.layers[s].first;
+            if (r >= 0 && r < member.layers[s].rows) dependence(member, s, r, slots);
+          }
+        for (int c = 0; c < size; ++c) rhs[c] = -push * slots[c];
+      }
+      if (face(item)) rhs[column_of[item]] += target;
+    }
+    if (size) solve_rows(dlambda);
+    backward(0.0, dp, dlambda, dg);
+  }
+
+  // When along the direction the next allowed corner draws level with the tied ones.
+  void look_ahead(int item) {
+    when[item] = std::numeric_limits<double>::infinity();
+    const std::uint8_t others = may[item] & ~tied[item], w = one_of(tied[item]);
+    if (!others) return;
+    const double now = worth(item, w), pace = climb(item, w);
+    for (std::uint8_t v = kO; v <= kL; v <<= 1) {
+      if (!(others & v)) continue;
+      const double gain = climb(item, v) - pace;
+      if (!(gain > kSingular * (1e-3 + std::fabs(pace)))) continue;
+      const double t = std::fmax(now - worth(item, v), 0.0) / gain;
+      if (t < when[item]) when[item] = t, rate[item] = gain, what[item] = v;
+    }
+  }
+
+  void advance(double t) {
+    axpy(p, t, dp, n);
+    axpy(lambda, t, dlambda, n);
+    axpy(g, t, dg, d);
+  }
+
+  // Untie the corner and go down as long as the bound falls; items in a single corner
+  // may change it on the way. False if it falls for ever: nothing of the node is left,
+  // and the multipliers go far enough below the cutoff to prove it.
+  bool pivot(int item, std::uint8_t corner, double theta, double cutoff) {
+    aim(item, corner, theta < 0.0 ? 1.0 : -1.0);
+    const std::uint8_t allowed = may[item];
+    may[item] &= ~corner;  // it does not come back in this step
+    tied[item] &= ~corner;
+    for (int i = 0; i < d + n; ++i) look_ahead(i);
+    double t = 0.0, slope = -std::fabs(theta);
+    int first = -1;
+    for (;;) {
+      double soonest = std::numeric_limits<double>::infinity();
+      first = -1;
+      for (int i = 0; i < d + n; ++i)
+        if (when[i] < soonest) soonest = when[i], first = i;
+      if (first < 0) break;
+      value += slope * (soonest - t);
+      t = soonest;
+      slope += rate[first];
+      if (slope >= 0.0 || !single(tied[first])) {
+        tied[first] |= what[first];
+        break;
+      }
+      tied[first] = what[first];
+      look_ahead(first);
+      when[first] = std::fmax(when[first], t);
+    }
+    may[item] = allowed;
+    if (first < 0) {
+      const double depth = std::isfinite(cutoff) ? std::fabs(cutoff) : 0.0;
+      t -= 2.0 * (1.0 + std::fabs(value) + depth) / slope;
+    }
+    advance(t);
+    return first >= 0;
+  }
+
+  // The bound that the multipliers prove, rounding included; it uses nothing but lambda
+  // and what is allowed. With dp and dg the same sums on absolute values.
+  double bound() {
+    double sum = 0.0, total = 0.0;
+    for (int q = 0; q < d; ++q) g[q] = dg[q] = 0.0;
+    for (int i = 0; i < n; ++i) p[i] = dp[i] = 0.0;
+    for (const Member& member : model.members) {
+      for (int s = int(member.layers.size()) - 1; s >= 0; --s) {
+        const Layer& layer = member.layers[s];
+        const bool output = s + 1 == int(member.layers.size());
+        double* into = s ? p + member.layers[s - 1].first : g;
+        double* sizes = s ? dp + member.layers[s - 1].first : dg;
+        for (int r = 0; r < layer.rows; ++r) {
+          const int i = layer.first + r;
+          const double a = output ? 1.0 : lambda[i];
+          if (!output) {
+            sum += largest(i);
+            total += (dp[i] + std::fabs(a)) * std::fmax(std::fabs(low[i]), std::fabs(high[i]));
+          }
+          sum += a * layer.bias[r];
+          total += std::fabs(a * layer.bias[r]);
+          if (a == 0.0) continue;
+          const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
+          for (int c = 0; c < layer.cols; ++c) {
+            into[c] += a * weights[c];
+            sizes[c] += std::fabs(a * weights[c]);
+          }
+        }
+      }
+    }
+    for (int q = 0; q < d; ++q) {
+      sum += std::fmax(g[q] * lower[q], g[q] * upper[q]);
+      total += dg[q] * std::fmax(std::fabs(lower[q]), std::fabs(upper[q]));
+    }
+    // Sums of at most n + d terms of at most n terms each, a few roundings per term.
+    const double rounding = 0x1p-52 * (4.0 * (n + d) + 64.0) * total;
+    const double proved = sum + rounding + model.margin;
+    return proved == proved ? proved : std::numeric_limits<double>::infinity();
+  }
+
+  // Largest p y - lambda h of neuron i over its corners; where there is no choice, over
+  // its bounds.
+  double largest(int i) const {
+    const double up = (p[i] - lambda[i]) * high[i], down = -lambda[i] * low[i];
+    if (low[i] >= 0.0) return std::fmax(up, (p[i] - lambda[i]) * low[i]);
+    if (high[i] <= 0.0) return std::fmax(down, -lambda[i] * high[i]);
+    double best = 0.0;
+    if (may[d + i] & kU) best = std::fmax(best, up);
+    if (may[d + i] & kL) best = std::fmax(best, down);
+    return best;
+  }
+
+  // Solve from the basis in `states`, leave the last one there, return what is proved:
+  // the optimum of the program, or something below the cutoff.
+  double solve(std::uint8_t* states, double cutoff) {
+    for (int i = 0; i < d + n; ++i) tied[i] = states[i] & kAll, may[i] = states[i] >> 3;
+    for (int q = 0; q < d; ++q) x[q] = 0.5 * (lower[q] + upper[q]);
+    for (int i = 0; i < n; ++i) y[i] = lambda[i] = dlambda[i] = 0.0;
+    if (!factorize()) {
+      crash();
+      factorize();
+    }
+    multiply();
+    for (pivots = 0; pivots < kPivotsPerItem * (d + n); ++pivots) {
+      locate();
+      int item = -1;
+      std::uint8_t corner = 0;
+      double theta = 0.0;
+      if (value <= cutoff && bound() <= cutoff) break;
+      if (!leaving(item, corner, theta)) break;
+      if (!pivot(item, corner, theta, cutoff) || !factorize()) break;
+    }
+    for (int i = 0; i < d + n; ++i) states[i] = SignLayout::state(tied[i], may[i]);
+    return bound();
+  }
+
+  // The neuron to hold: where the line above costs most, only among those where it
+  // misses the point if `missed`. -1 if there is none.
+  int costliest(bool missed) const {
+    int best = -1;
+    double most_cost = -1.0;
+    for (int i = 0; i < n; ++i) {
+      if (may[d + i] != kAll) continue;
+      const double side = high[i] - low[i], error = y[i] - std::fmax(h[i], 0.0);
+      if (missed && !(error > kLean * side)) continue;
+      const double cost = std::fmax(p[i], 0.0) * high[i] * (-low[i] / side);
+      if (cost > most_cost) most_cost = cost, best = i;
+    }
+    return best;
+  }
+
+  // The objective at the point, moved into the box.
+  double reach(double* point) {
+    for (int q = 0; q < d; ++q)
+      point[q] = std::fmin(std::fmax(x[q], lower[q]), upper[q]);
+    double sum = 0.0;
+    for (const Member& member : model.members) {
+      const double* from = point;
+      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
+        const Layer& layer = member.layers[s];
+        double* out = dp + layer.first;
+        apply(layer, from, out);
+        for (int r = 0; r < layer.rows; ++r) out[r] = std::fmax(out[r], 0.0);
+        from = out;
+      }
+      double output;
+      apply(member.layers.back(), from, &output);
+      sum += output;
+    }
+    return sum;
+  }
+};

@@ -1,0 +1,245 @@
+"""Linear programs of held neurons: HiGHS's optimum, and proofs whatever the basis."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from ways import MODULE, SETS
+
+from ennopt.bounds.compiled import compile_model
+from ennopt.bounds.nodes import Fate
+from ennopt.bounds.relaxation import Crown, Interval
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
+from ennopt.problem import Problem
+from ennopt.search.schemes import FREE, HELD_OFF, HELD_ON, Signs, summands
+from ennopt.tightening.lp import LpTightening
+from oracles import (
+    DEGENERATE,
+    exact_maximum,
+    random_case,
+    random_domain,
+    random_ensemble,
+    random_network,
+)
+
+pytestmark = pytest.mark.skipif(MODULE is None, reason="the extension is not built")
+EACH_SET = pytest.mark.parametrize("name", SETS)
+
+
+class Case:
+    """A problem whose nodes of signs are bounded by the kernel or by HiGHS."""
+
+    def __init__(self, ensemble, domain, name="", tightening=Crown()):  # noqa: B008
+        self.problem = Problem(ensemble, domain)
+        self.sum = summands(self.problem)
+        self.bounds = tightening.tighten(self.sum, domain)
+        self.model = compile_model(ensemble, domain)
+        self.scheme = MODULE.Signs(
+            self.model, domain.lower, domain.upper, *self.bounds.flat(), name
+        )
+        plain = Signs(self.bounds).open(self.problem, 1e-4, plain=True)
+        plain.plant()
+        self.root, self.reference = plain.take(1), plain._scheme
+
+    def states(self, rows):
+        """The bytes of the neurons of each row, to be read and written."""
+        d, n = self.problem.domain.num_inputs, self.sum.num_neurons
+        return rows[:, 2:].view(np.uint8)[:, d : d + n]
+
+    def held(self, count, rng):
+        """Nodes on which some neurons are held, the root first."""
+        rows = np.repeat(self.root, count, axis=0)
+        states = self.states(rows)
+        chosen = rng.random(states.shape) < rng.random((count, 1)) * 0.8
+        chosen[0] = False
+        side = rng.choice([HELD_ON, HELD_OFF], size=states.shape)
+        states[...] = np.where((states == FREE) & chosen, side, states)
+        return rows
+
+    def bound(self, rows, cutoff=-np.inf):
+        return MODULE.bound_signs(self.scheme, np.ascontiguousarray(rows), cutoff)
+
+    def signs_hold(self, row, neurons):
+        """Which points, by their neurons (num_points, num_neurons), are in a node."""
+        state = self.states(row[None])[0] >> 3 << 3
+        return np.all(neurons[:, state == HELD_ON] >= 0.0, axis=1) & np.all(
+            neurons[:, state == HELD_OFF] <= 0.0, axis=1
+        )
+
+    def neurons(self, points):
+        hidden = [h for m in self.sum.members for h in m.preactivations(points)[:-1]]
+        return np.concatenate([np.zeros((len(points), 0)), *hidden], axis=1)
+
+
+def agree(case, count, rng, slack=1e-7):
+    """Both find the same optimum, or that there is none; returns how many of each."""
+    rows = case.held(count, rng)
+    found, _, _ = case.bound(rows)
+    size = max(1.0, case.problem.scale())
+    empty = 0
+    for mine, row in zip(found[:, 0], rows, strict=True):
+        other = row.copy()
+        case.reference._bound(other, case.states(other[None])[0])
+        if other[0] == -np.inf:
+            # The kernel proves it by a bound below whatever it is asked for.
+            again, told, _ = case.bound(row[None], -1e3 * size)
+            assert told[0, 0] == Fate.CLOSED
+            assert again[0, 0] <= -1e3 * size
+            empty += 1
+        else:
+            assert mine == pytest.approx(other[0], abs=slack * size)
+    return empty
+
+
+@EACH_SET
+@pytest.mark.parametrize("tightening", [Interval(), LpTightening()], ids=repr)
+def test_programs_agree_with_highs_on_random_shapes(name, tightening, rng):
+    empty = 0
+    for members, inputs, widths in [
+        (3, 2, (5, 4)), (2, 5, (7, 6, 5)), (1, 11, (9, 8, 7, 6)), (4, 3, (13,)),
+        (3, 20, (7, 6)), (2, 33, (12,)),
+    ]:  # fmt: skip
+        ensemble = random_ensemble(rng, members, inputs, widths, weighted=True)
+        case = Case(ensemble, random_domain(rng, inputs), name, tightening)
+        empty += agree(case, 12, rng)
+    assert 0 < empty < 60
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_programs_agree_with_highs_on_degenerate_ensembles(case):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        agree(Case(*DEGENERATE[case](rng)), 8, rng)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_programs_agree_with_highs_on_random_cases(seed):
+    rng = np.random.default_rng(seed)
+    agree(Case(*random_case(rng), name=SETS[seed % len(SETS)]), 8, rng)
+
+
+@EACH_SET
+def test_no_sample_beats_the_bound_of_its_node(name, rng):
+    seen = 0
+    for _ in range(12):
+        inputs = int(rng.integers(1, 9))
+        widths = [int(n) for n in rng.integers(1, 10, size=int(rng.integers(1, 4)))]
+        ensemble = random_ensemble(rng, 2, inputs, widths, weighted=True)
+        case = Case(ensemble, random_domain(rng, inputs), name)
+        points = case.problem.domain.sample(2000, rng)
+        points[:500] = np.where(
+            rng.random((500, inputs)) < 0.5,
+            case.problem.domain.lower,
+            case.problem.domain.upper,
+        )
+        values, neurons = ensemble(points)[:, 0], case.neurons(points)
+        rows = case.held(20, rng)
+        found, _, reached = case.bound(rows)
+        assert all(case.problem.domain.contains(x) for x in reached)
+        for before, after in zip(rows, found, strict=True):
+            mine = case.signs_hold(before, neurons)
+            assert np.all(values[mine] <= after[0])
+            seen += np.count_nonzero(mine)
+    assert seen > 10_000
+
+
+@EACH_SET
+def test_the_bound_holds_whatever_basis_a_node_comes_with(name, rng):
+    """Any bytes for the ties: a worse bound, never a wrong one."""
+    finite = 0
+    for seed in range(60):
+        ensemble, domain = random_case(np.random.default_rng(seed))
+        case = Case(ensemble, domain, name)
+        exact, _ = exact_maximum(ensemble, domain)
+        rows = np.repeat(case.root, 8, axis=0)
+        bytes_ = rows[:, 2:].view(np.uint8)
+        bytes_ |= rng.integers(0, 8, size=bytes_.shape).astype(np.uint8)
+        for cutoff in (-np.inf, exact + 0.1 * abs(exact), 1e9):
+            found, told, _ = case.bound(rows, cutoff)
+            assert np.all(found[:, 0] >= exact - 1e-12 * max(1.0, abs(exact)))
+            assert np.all(found[told[:, 0] == Fate.CLOSED, 0] <= cutoff)
+            finite += np.count_nonzero(np.isfinite(found[:, 0]))
+    assert finite > 500
+
+
+def test_bounds_are_proofs_in_exact_arithmetic():
+    """Against fractions, without slack, on points and on boxes barely wider."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(1, 5))
+        members = [
+            random_network(rng, d, (4, 3)[: 1 + seed % 2], scale=10.0**power)
+            for power in rng.integers(-4, 5, size=2)
+        ]
+        members.append(members[0].fold_output(-1.0 - 1e-15, 0.0))
+        x = rng.normal(size=d) * 10.0 ** rng.integers(-3, 4)
+        radius = np.abs(x) * rng.choice([0.0, 1e-16, 1e-12, 0.1])
+        ensemble = Ensemble(tuple(members), weights=[1.0, *rng.normal(size=1), 1.0])
+        case = Case(ensemble, Domain(x - radius, x + radius))
+        found, _, _ = case.bound(case.root)
+        for point in (x - radius, x, x + radius):
+            exact = [Fraction(float(v)) for v in point]
+            assert Fraction(float(found[0, 0])) >= value_at(ensemble, exact)
+
+
+def value_at(ensemble, x):
+    """The prediction in fractions."""
+    total = Fraction(0)
+    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
+        y = x
+        for k, (w, b) in enumerate(member.layers()):
+            y = [
+                sum((Fraction(float(a)) * v for a, v in zip(row, y, strict=True)),
+                    Fraction(float(shift)))
+                for row, shift in zip(w, b, strict=True)
+            ]  # fmt: skip
+            if k + 1 < len(member.weights):
+                y = [max(v, Fraction(0)) for v in y]
+        total += Fraction(float(weight)) * y[0]
+    return total
+
+
+@EACH_SET
+def test_a_closed_node_has_a_bound_at_the_cutoff(name, rng):
+    """The program stops once the cutoff is reached, with a bound that shows it."""
+    ensemble = random_ensemble(rng, 3, 6, (8, 7))
+    case = Case(ensemble, random_domain(rng, 6), name)
+    rows = case.held(40, rng)
+    free = case.bound(rows)[0][:, 0]
+    cutoff = float(np.median(free[np.isfinite(free)]))
+    found, told, _ = case.bound(rows, cutoff)
+    closed = told[:, 0] == Fate.CLOSED
+    assert 5 < closed.sum() < 35
+    assert np.all(found[closed, 0] <= cutoff)
+    np.testing.assert_allclose(found[~closed, 0], free[~closed], rtol=1e-9)
+
+
+def test_a_warm_basis_gives_the_same_optimum(rng):
+    """Children begin with their parent's basis: any path leads to the same bound."""
+    ensemble = random_ensemble(rng, 2, 9, (8, 7))
+    case = Case(ensemble, random_domain(rng, 9))
+    row, cold = case.root, case.root
+    for _ in range(12):
+        found, told, _ = case.bound(row)
+        fresh, _, _ = case.bound(cold)
+        assert found[0, 0] == pytest.approx(fresh[0, 0], rel=1e-7)
+        if told[0, 0] != Fate.SPLIT:
+            break
+        neuron, side = int(told[0, 1]), rng.choice([HELD_ON, HELD_OFF])
+        row = found
+        states = case.states(row)
+        states[0, neuron] = (states[0, neuron] & 7) | side
+        cold = cold.copy()
+        case.states(cold)[0, neuron] = side
+
+
+def test_nodes_of_another_size_are_refused(rng):
+    case = Case(random_ensemble(rng, 1, 2, (3,)), random_domain(rng, 2))
+    with pytest.raises(ValueError, match="numbers each"):
+        case.bound(np.zeros((1, 9)))
+    one = Network([[[1.0]], [[1.0]]], [[0.0], [0.0]])
+    domain = Domain([0.0], [1.0])
+    model = compile_model(Ensemble((one,)), domain)
+    with pytest.raises(ValueError, match="each neuron"):
+        MODULE.Signs(model, domain.lower, domain.upper, np.zeros(2), np.zeros(2))
