@@ -247,20 +247,24 @@ int program(const Model& model, const Ranges& ranges, const SignLayout& layout,
             double cutoff, double* node, Outcome& outcome, void* scratch) {
   Arena arena{aligned(scratch)};
   Program program(model, ranges, arena);
-  double& bound = *layout.bound(node);
+  double &bound = *layout.bound(node), &flag = *layout.flag(node);
   bound = std::fmin(bound, program.solve(layout.states(node), cutoff));
-  const int neuron = program.costliest(*layout.flag(node) == 0.0);
+  const int neuron = program.costliest(flag <= 0.0);
+  const double pivots = program.pivots - std::fmin(flag, 0.0);
   outcome.value = program.reach(outcome.point);
   if (bound <= cutoff) {
     outcome.fate = Fate::closed;
+  } else if (!program.done && pivots < program.most_pivots()) {
+    outcome.fate = Fate::again;
+    flag = -pivots;
   } else if (neuron >= 0) {
     outcome.fate = Fate::split;
     outcome.place = neuron;
-    *layout.flag(node) = 0.0;
+    flag = 0.0;
   } else {
     // The point is the node's maximum: known by now, it closes the node.
-    outcome.fate = *layout.flag(node) == 0.0 ? Fate::again : Fate::stuck;
-    *layout.flag(node) = 1.0;
+    outcome.fate = flag <= 0.0 ? Fate::again : Fate::stuck;
+    flag = 1.0;
   }
   return program.pivots;
 }

@@ -80,7 +80,8 @@ constexpr std::uint8_t kO = 1, kU = 2, kL = 4, kAll = kO | kU | kL;
 
 // A node of signs: bound, flag, one byte for each input and neuron, which says what
 // corners are tied in the last basis and, three bits up, which are allowed (none where
-// there is no choice).
+// there is no choice). The flag is one if no neuron was worth holding the last time, or
+// minus the number of pivots of a program that paused.
 struct SignLayout {
   int inputs = 0, neurons = 0;
   std::size_t stride() const { return 2 + (std::size_t(inputs) + neurons + 7) / 8; }

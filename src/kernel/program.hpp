@@ -18,8 +18,9 @@
 #pragma once
 
 // Weights of corners down to minus this are taken for zero; so is a pivot. The number of
-// pivots and of equations is limited; what they leave undone only costs strength.
-constexpr double kLean = 1e-9, kSingular = 1e-12;
+// pivots and of equations is limited; what they leave undone only costs strength. After so
+// many multiplications a program pauses, for the clock.
+constexpr double kLean = 1e-9, kSingular = 1e-12, kPause = 3e8;
 constexpr int kPivotsPerItem = 10, kMoreEquations = 256;
 
 struct Program {
@@ -37,6 +38,7 @@ struct Program {
   double *row, *next, *lu, *rhs, *slots;
   int *columns, *column_of, *rows, *order;
   int size = 0, pivots = 0;
+  bool done = false;
   double value = 0.0;
 
   Program(const Model& m, const Ranges& ranges, Arena& arena)
@@ -467,8 +469,19 @@ struct Program {
     return best;
   }
 
+  int most_pivots() const { return kPivotsPerItem * (d + n); }
+
+  // Pivots between two pauses.
+  int patience() const {
+    double weights = 1.0;
+    for (const Member& member : model.members)
+      for (const Layer& layer : member.layers) weights += double(layer.weights.size());
+    const double count = kPause / (weights * (8.0 + 0.5 * d));
+    return count < 10.0 ? 10 : count < most_pivots() ? int(count) : most_pivots();
+  }
+
   // Solve from the basis in `states`, leave the last one there, return what is proved:
-  // the optimum of the program, or something below the cutoff.
+  // the optimum of the program, something below the cutoff, or, at a pause, less.
   double solve(std::uint8_t* states, double cutoff) {
     for (int i = 0; i < d + n; ++i) tied[i] = states[i] & kAll, may[i] = states[i] >> 3;
     for (int q = 0; q < d; ++q) x[q] = 0.5 * (lower[q] + upper[q]);
@@ -478,14 +491,14 @@ struct Program {
       factorize();
     }
     multiply();
-    for (pivots = 0; pivots < kPivotsPerItem * (d + n); ++pivots) {
+    done = false;
+    for (pivots = 0; !done && pivots < patience(); ++pivots) {
       locate();
       int item = -1;
       std::uint8_t corner = 0;
       double theta = 0.0;
-      if (value <= cutoff && bound() <= cutoff) break;
-      if (!leaving(item, corner, theta)) break;
-      if (!pivot(item, corner, theta, cutoff) || !factorize()) break;
+      done = (value <= cutoff && bound() <= cutoff) || !leaving(item, corner, theta) ||
+             !pivot(item, corner, theta, cutoff) || !factorize();
     }
     for (int i = 0; i < d + n; ++i) states[i] = SignLayout::state(tied[i], may[i]);
     return bound();

@@ -71,16 +71,27 @@ def test_distinct_points_are_apart(rng):
 
 
 def test_climb_agrees_with_a_linear_program(rng):
-    for _ in range(100):
-        d, rows = int(rng.integers(1, 8)), int(rng.integers(0, 40))
-        normals = np.concatenate([rng.normal(size=(rows, d)), np.eye(d), -np.eye(d)])
+    for _ in range(150):
+        d, rows = int(rng.integers(1, 12)), int(rng.integers(0, 40))
+        normals = rng.normal(size=(rows, d))
         normals /= np.linalg.norm(normals, axis=1)[:, None]
-        slacks = np.where(rng.random(len(normals)) < 0.2, 0.0, rng.random(len(normals)))
-        gradient = rng.normal(size=d) * (rng.random(d) < 0.8)
-        move = climb(gradient, normals, slacks)
-        assert np.all(normals @ move <= slacks + 1e-10)
-        model = LinearModel.of(
-            np.full(d, -2.0), np.full(d, 2.0), gradient, normals, upper_rows=slacks
+        slacks, down, up = (
+            np.where(rng.random(n) < 0.2, 0.0, rng.random(n)) for n in (rows, d, d)
         )
+        gradient = rng.normal(size=d) * (rng.random(d) < 0.8)
+        move = climb(gradient, normals, slacks, down, up)
+        assert np.all(normals @ move <= slacks + 1e-10)
+        assert np.all(move >= -down - 1e-10)
+        assert np.all(move <= up + 1e-10)
+        model = LinearModel.of(-down, up, gradient, normals, upper_rows=slacks)
         best = HotLp(model).maximize(gradient)
         assert gradient @ move == pytest.approx(best.value, abs=1e-8)
+
+
+def test_a_climb_and_a_polish_stop_when_told(rng):
+    nothing = climb(np.ones(3), np.zeros((0, 3)), np.zeros(0), *np.ones((2, 3)),
+                    stop=lambda: True)  # fmt: skip
+    np.testing.assert_array_equal(nothing, np.zeros(3))
+    ensemble, domain = random_case(rng)
+    x = domain.sample(1, rng)[0]
+    np.testing.assert_array_equal(polish(ensemble, domain, x, stop=lambda: True), x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,15 @@ from ennopt.search.units import FIRST_NODES, Unit, explore_with
 
 SLICE_SECONDS = 0.1
 """How long the kernel works between two looks at limits, callback and Ctrl-C."""
+
+VALUES_SHARE = 0.2
+"""Share of the time left that the first values may take."""
+
+
+def halted(run: Run) -> bool:
+    """Let the caller know how far the run is; whether it must end."""
+    run.tick()
+    return run.ended() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +75,17 @@ class Engine(abc.ABC):
             starts = domain.sample(self.starts, rng)
             if run.x is not None:
                 starts = np.concatenate([run.x[None], starts])
-            points, _ = ascend(ensemble, domain, starts, stop=run.ended)
+            end = time.perf_counter() + VALUES_SHARE * run.remaining()
+
+            def stop() -> bool:
+                return halted(run) or time.perf_counter() >= end
+
+            points, _ = ascend(ensemble, domain, starts, stop=stop)
             run.offer(points[:1])
             for point in distinct(points, domain, self.polished):
-                if run.ended() is not None:
+                if stop():
                     break
-                run.offer(polish(ensemble, domain, point))
+                run.offer(polish(ensemble, domain, point, stop=stop))
             run.tick()
 
     def _search(self, run: Run, scheme: Scheme, tree: Tree) -> None:
@@ -120,11 +135,12 @@ class Engine(abc.ABC):
 
     def _improve(self, run: Run, tree: Tree) -> None:
         """A better point of the kernel: polish it and tell both sides."""
+        ensemble, domain = run.problem.ensemble, run.problem.domain
         if tree.value > run.value and run.offer(tree.best_point()):
             if self.polished:
-                x = np.asarray(run.x)
                 with run.phase("values"):
-                    run.offer(polish(run.problem.ensemble, run.problem.domain, x))
+                    x = np.asarray(run.x)
+                    run.offer(polish(ensemble, domain, x, stop=run.ended))
             tree.offer(np.asarray(run.x))
 
     def _finish(self, run: Run, tree: Tree | None) -> Result:

@@ -111,22 +111,34 @@ def cell_forms(ensemble: Ensemble, x: Array) -> tuple[Array, Array, Array]:
     return np.concatenate(rows), np.concatenate(limits), gradient
 
 
-def climb(gradient: Array, normals: Array, slacks: Array) -> Array:
+def climb(
+    gradient: Array,
+    normals: Array,
+    slacks: Array,
+    down: Array,
+    up: Array,
+    stop: Callable[[], object] = lambda: None,
+) -> Array:
     """The move that gains most along `gradient`, from a point of a polyhedron.
 
-    Maximizes ``gradient @ move`` subject to ``normals @ move <= slacks``, all slacks
-    nonnegative, by active sets: go along the gradient's part that keeps the working
-    rows tight, stop at the next row, drop a row whose multiplier is negative. The
-    polyhedra here have few dimensions, so a solver would cost more to load.
+    Maximizes ``gradient @ move`` subject to ``normals @ move <= slacks`` and
+    ``-down <= move <= up``, all of these nonnegative, by active sets: go along the
+    gradient's part that keeps to the sides reached and the working rows, stop at the
+    next one, drop one whose multiplier is negative. The polyhedra here have few rows
+    that matter, so a solver would cost more to load.
 
     Parameters
     ----------
     gradient
         (num_inputs,)
     normals
-        Of length one, (num_rows, num_inputs); the rows must bound every direction.
+        Of length one, (num_rows, num_inputs).
     slacks
         (num_rows,)
+    down, up
+        (num_inputs,)
+    stop
+        Asked before each step; a true answer ends the climb.
 
     Returns
     -------
@@ -134,50 +146,78 @@ def climb(gradient: Array, normals: Array, slacks: Array) -> Array:
         The move, (num_inputs,); the best so far if the steps run out.
     """
     move, working = np.zeros_like(gradient), list[int]()
+    side = np.zeros(gradient.size)  # 1 at the upper side, -1 at the lower, 0 between
     size = float(np.abs(gradient).max(initial=0.0))
     for _ in range(STEPS_PER_INPUT * gradient.size):
+        if stop():
+            break
+        free = side == 0.0
         tight = normals[working]
-        multipliers = np.linalg.lstsq(tight.T, gradient, rcond=None)[0]
-        direction = gradient - multipliers @ tight
-        if np.abs(direction).max(initial=0.0) <= NO_GAIN * size:
-            if not working or multipliers.min() >= -NO_GAIN * size:
+        multipliers = np.linalg.lstsq(tight[:, free].T, gradient[free], rcond=None)[0]
+        rest = gradient - multipliers @ tight
+        direction = np.where(free, rest, 0.0)
+        steepest = float(np.abs(direction).max(initial=0.0))
+        if steepest <= NO_GAIN * size:
+            of_sides = np.where(free, np.inf, rest * side)
+            every = np.concatenate([multipliers, of_sides])
+            least = int(np.argmin(every))
+            if every[least] >= -NO_GAIN * size:
                 break
-            working.pop(int(np.argmin(multipliers)))
+            if least < len(working):
+                working.pop(least)
+            else:
+                side[least - len(working)] = 0.0
             continue
         rates = normals @ direction
         rates[working] = 0.0
-        ahead = rates > NO_GAIN * float(np.abs(direction).max())
-        if not ahead.any():
-            break
+        ahead = rates > NO_GAIN * steepest
         lengths = np.full(rates.size, np.inf)
         left = np.maximum(slacks - normals @ move, 0.0)
         lengths[ahead] = left[ahead] / rates[ahead]
-        next_row = int(np.argmin(lengths))
-        move = move + lengths[next_row] * direction
-        working.append(next_row)
+        room = np.maximum(np.where(direction > 0.0, up - move, down + move), 0.0)
+        moving = np.abs(direction) > NO_GAIN * steepest
+        to_sides = np.full(gradient.size, np.inf)
+        to_sides[moving] = room[moving] / np.abs(direction[moving])
+        row, at = int(np.argmin(lengths)) if lengths.size else -1, np.argmin(to_sides)
+        if row >= 0 and lengths[row] < to_sides[at]:
+            move = move + lengths[row] * direction
+            working.append(row)
+        else:
+            move = move + to_sides[at] * direction
+            side[at] = np.sign(direction[at])
     return move
 
 
-def polish(ensemble: Ensemble, domain: Domain, x: Array, rounds: int = 10) -> Array:
+def polish(
+    ensemble: Ensemble,
+    domain: Domain,
+    x: Array,
+    rounds: int = 10,
+    stop: Callable[[], object] = lambda: None,
+) -> Array:
     """Climb from cell to cell, taking the best point of each.
 
     Plain ascent stops short of a kinked maximum by about the usual tolerance, which
-    can stall the end of a proof.
+    can stall the end of a proof. A true answer of `stop` ends it with the best so far.
     """
     best, value = x, float(ensemble(x)[0])
     widths = domain.widths
+    some = np.where(widths > 0.0, widths, 1.0)
     for _ in range(rounds):
+        if stop():
+            break
         rows, limits, gradient = cell_forms(ensemble, best)
-        sides = np.concatenate([np.diag(widths), np.diag(-widths)])
-        normals = np.concatenate([rows * widths, sides])
-        slacks = np.concatenate(
-            [limits - rows @ best, domain.upper - best, best - domain.lower]
-        )
+        normals, slacks = rows * widths, limits - rows @ best
         lengths = np.linalg.norm(normals, axis=1)
         used = lengths > 0
-        normals = normals[used] / lengths[used, None]
-        slacks = np.maximum(slacks[used] / lengths[used], 0.0)
-        move = climb(gradient * widths, normals, slacks)
+        move = climb(
+            gradient * widths,
+            normals[used] / lengths[used, None],
+            np.maximum(slacks[used] / lengths[used], 0.0),
+            np.where(widths > 0.0, (best - domain.lower) / some, 0.0),
+            np.where(widths > 0.0, (domain.upper - best) / some, 0.0),
+            stop,
+        )
         corner = domain.project(best + move * widths)
         # Beyond the corner other cells begin: let a short ascent choose among them.
         near = np.stack([corner, corner + 1e-6 * np.sign(gradient) * widths])

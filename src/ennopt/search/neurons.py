@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from ennopt.bounds.neurons import NeuronBounds
 from ennopt.bounds.relaxation import Crown
 from ennopt.run import Run
-from ennopt.search.engine import Engine
+from ennopt.search.bigm import prediction_bound
+from ennopt.search.engine import SLICE_SECONDS, Engine, halted
 from ennopt.search.schemes import Scheme, Signs, summands
 from ennopt.search.tree import Tree
 from ennopt.tightening.lp import LpTightening
@@ -61,6 +62,9 @@ class NeuronSearch(Engine):
     def _begin(self, run: Run) -> tuple[Scheme, Tree]:
         domain = run.problem.domain
         run.offer(0.5 * (domain.lower + domain.upper))
+        with run.phase("bounds"):
+            ensemble = run.problem.ensemble
+            run.prove(prediction_bound(ensemble, Crown().tighten(ensemble, domain)))
         self._first_values(run)
         with run.phase("bounds"):
             bounds = self._quick_bounds(run)
@@ -78,32 +82,30 @@ class NeuronSearch(Engine):
         """By linear relaxations, then linear programs."""
         ensemble, domain = summands(run.problem), run.problem.domain
         bounds = Crown().tighten(ensemble, domain)
-        run.tick()
-        if run.ended() is not None:
-            return bounds
-        step = LpTightening(outputs=False)
-        executor, deadline = run.tools.executor, self._deadline(run)
-        return step.tighten(ensemble, domain, bounds, executor, deadline)
+        return self._tightened(run, bounds, LpTightening(outputs=False))
 
     def _sharp_bounds(self, run: Run, bounds: NeuronBounds) -> NeuronBounds:
         """By a search for each neuron."""
-        ensemble, domain = summands(run.problem), run.problem.domain
         step = SignTightening(self.tightening_nodes, outputs=False)
-        executor, own = run.tools.executor, None
-        if executor is None and run.tools.threads > 1:
-            executor = own = ThreadPoolExecutor(run.tools.threads)
-
-        def stop() -> bool:
-            run.tick()
-            return run.ended() is not None
-
+        if run.tools.executor is not None or run.tools.threads == 1:
+            return self._tightened(run, bounds, step)
+        pool = ThreadPoolExecutor(run.tools.threads)
         try:
-            return step.run(
-                ensemble, domain, bounds, executor, self._deadline(run), stop=stop
-            ).bounds
+            return self._tightened(run, bounds, step, pool)
         finally:
-            if own is not None:
-                own.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
+
+    def _tightened(
+        self,
+        run: Run,
+        bounds: NeuronBounds,
+        step: LpTightening | SignTightening,
+        pool: Executor | None = None,
+    ) -> NeuronBounds:
+        return step.run(
+            summands(run.problem), run.problem.domain, bounds,
+            pool or run.tools.executor, self._deadline(run), stop=lambda: halted(run),
+        ).bounds  # fmt: skip
 
     @staticmethod
     def _deadline(run: Run) -> float | None:
@@ -117,7 +119,8 @@ class NeuronSearch(Engine):
             tree.plant()
             if run.x is not None:
                 tree.offer(np.asarray(run.x))
-            if run.ended() is None:
-                nodes = min(GLANCE_NODES, run.limits.nodes - run.nodes)
-                self._explore(run, tree, nodes, run.remaining(), threads=1)
+            end = min(run.nodes + GLANCE_NODES, run.limits.nodes)
+            while tree.open and run.nodes < end and run.ended() is None:
+                seconds = min(SLICE_SECONDS, run.remaining())
+                self._explore(run, tree, end - run.nodes, seconds, 1, eager=True)
         return tree

@@ -65,7 +65,7 @@ class MultiStart:
         for point in distinct(points, domain, self.polished):
             if run.ended() is not None:
                 return
-            run.offer(polish(ensemble, domain, point))
+            run.offer(polish(ensemble, domain, point, stop=run.ended))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -66,11 +67,15 @@ class LpTightening:
         executor: Executor | None = None,
         deadline: float | None = None,
         chosen: Chosen | None = None,
+        stop: Callable[[], object] = lambda: None,
     ) -> Tightened:
-        """As `tighten`, with counts, for some neurons only if `chosen` is given."""
+        """As `tighten`, with counts, for some neurons only if `chosen` is given.
+
+        A true answer of `stop`, asked now and then, ends the work.
+        """
         return progressive(
             _solve, NEURONS_PER_JOB, ensemble, domain, bounds, executor, deadline,
-            chosen=chosen, outputs=self.outputs,
+            chosen=chosen, outputs=self.outputs, stop=stop,
         )  # fmt: skip
 
 
