@@ -1,7 +1,8 @@
 """The default method: which search for which problem, and why.
 
-Measured on 59 ensembles (`make bench-inputs`, 15 s each, one thread): how often branching
-on neurons is ahead of branching on inputs, by the time of a proof or else by the gap.
+Measured on 59 ensembles (`make bench-inputs`, 15 s each, one thread): how often
+branching on neurons is ahead of branching on inputs, by the time of a proof or else by
+the gap.
 
 | inputs | 40 to 60 unstable neurons | 120 |
 |---|---|---|
