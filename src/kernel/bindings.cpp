@@ -221,7 +221,7 @@ NB_MODULE(_kernel, m) {
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
   m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),
         nb::arg("cutoff"));
-  nb::class_<Scheme>(m, "Scheme").def_prop_ro("numbers", &Scheme::stride);
+  nb::class_<Scheme>(m, "Scheme");
   nb::class_<Boxes, Scheme>(m, "Boxes")
       .def("__init__",
            [](Boxes* self, std::shared_ptr<Model> model, const Settings& settings,

@@ -243,30 +243,31 @@ std::size_t program_bytes(const Model& model) {
   return arena.used + 64;
 }
 
-int program(const Model& model, const Ranges& ranges, const SignLayout& layout,
-            double cutoff, double* node, Outcome& outcome, void* scratch) {
+void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
+             double cutoff, double* node, Outcome& outcome, void* scratch) {
   Arena arena{aligned(scratch)};
   Program program(model, ranges, arena);
   double &bound = *layout.bound(node), &flag = *layout.flag(node);
   bound = std::fmin(bound, program.solve(layout.states(node), cutoff));
   const int neuron = program.costliest(flag <= 0.0);
   const double pivots = program.pivots - std::fmin(flag, 0.0);
-  outcome.value = program.reach(outcome.point);
+  for (int p = 0; p < model.inputs; ++p)
+    outcome.point[p] = std::fmin(std::fmax(program.x[p], program.lower[p]), program.upper[p]);
   if (bound <= cutoff) {
     outcome.fate = Fate::closed;
-  } else if (!program.done && pivots < program.most_pivots()) {
+  } else if (!program.done && flag <= 0.0 && pivots < program.most_pivots()) {
     outcome.fate = Fate::again;
+    outcome.whole = false;
     flag = -pivots;
   } else if (neuron >= 0) {
     outcome.fate = Fate::split;
     outcome.place = neuron;
     flag = 0.0;
   } else {
-    // The point is the node's maximum: known by now, it closes the node.
+    // If all went well the point is the node's maximum and, known by now, closes it.
     outcome.fate = flag <= 0.0 ? Fate::again : Fate::stuck;
     flag = 1.0;
   }
-  return program.pivots;
 }
 
 }  // namespace

@@ -79,8 +79,7 @@ struct BoxLayout {
 constexpr std::uint8_t kO = 1, kU = 2, kL = 4, kAll = kO | kU | kL;
 
 // A node of signs: bound, flag, one byte for each input and neuron, which says what
-// corners are tied in the last basis and, three bits up, which are allowed (none where
-// there is no choice). The flag is one if no neuron was worth holding the last time, or
+// corners are tied in the last basis and, three bits up, which are allowed. The flag is one if no neuron was worth holding the last time, or
 // minus the number of pivots of a program that paused.
 struct SignLayout {
   int inputs = 0, neurons = 0;
@@ -100,6 +99,7 @@ struct Outcome {
   Fate fate = Fate::split;
   int place = -1;         // the input to branch on, or the neuron
   double middle = 0.0;    // and at which value
+  bool whole = true;      // false if the work on the node only paused
   double value = 0.0;     // objective at `point`
   double* point = nullptr;
 };
@@ -120,9 +120,9 @@ struct BoundTable {
                   double* const* nodes, int count, Outcome* outcomes, void* scratch,
                   const Trace* trace);
   std::size_t (*program_bytes)(const Model&);
-  // Solves the linear program of one node of signs. Returns the number of pivots.
-  int (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,
-                 double* node, Outcome& outcome, void* scratch);
+  // Solves the linear program of one node of signs; does not evaluate its point.
+  void (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,
+                  double* node, Outcome& outcome, void* scratch);
 };
 
 }  // namespace ennopt

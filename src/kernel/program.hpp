@@ -2,8 +2,9 @@
 // simplex method that knows the network.
 //
 // Every neuron is a point (h, y) of the triangle with the corners O = (0, 0), U = (u, u)
-// and L = (l, 0); held on, of the side OU, held off, of the side OL. An input is a point
-// between its bounds, here called O and U as well. Multipliers lambda of the equations
+// and L = (l, 0); held on, of the side OU, held off, of the side OL. Where bounds leave no
+// choice, O is the end of that side, (l, l) or (u, 0). An input is a point between its
+// bounds, here called O and U as well. Multipliers lambda of the equations
 // h = W y + b give a bound whatever they are:
 //
 //   B = sum lambda b + sum_inputs max_v g x_v + sum_neurons max_v (p y_v - lambda h_v)
@@ -17,11 +18,11 @@
 // is negative (or that is not allowed) and moves the multipliers down to a new tie.
 #pragma once
 
-// Weights of corners down to minus this are taken for zero; so is a pivot. The number of
-// pivots and of equations is limited; what they leave undone only costs strength. After so
-// many multiplications a program pauses, for the clock.
+// Weights of corners down to minus kLean are taken for zero; so is a pivot, in units of
+// the sides. The number of pivots and of equations is limited; what they leave undone only
+// costs strength. After so many multiplications a program pauses, for the clock.
 constexpr double kLean = 1e-9, kSingular = 1e-12, kPause = 3e8;
-constexpr int kPivotsPerItem = 10, kMoreEquations = 256;
+constexpr int kPivotsPerItem = 10, kMostEquations = 1024;
 
 struct Program {
   const Model& model;
@@ -33,6 +34,7 @@ struct Program {
   double *dp, *dlambda, *dg;    // a direction
   double *kappa, *tau;          // y = kappa h + tau: the line of a neuron
   double *source;               // what is added to lambda beside kappa p
+  double *side, *origin;        // length of each item; h of each neuron's corner O
   double *when, *rate;          // next tie of each item, and what it adds to the slope
   std::uint8_t* what;           // its corner
   double *row, *next, *lu, *rhs, *slots;
@@ -44,7 +46,7 @@ struct Program {
   Program(const Model& m, const Ranges& ranges, Arena& arena)
       : model(m), lower(ranges.lower.data()), upper(ranges.upper.data()),
         low(ranges.low.data()), high(ranges.high.data()), d(m.inputs), n(m.neurons),
-        most(n < d + kMoreEquations ? n : d + kMoreEquations) {
+        most(n < kMostEquations ? n : kMostEquations) {
     auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
     const int items = d + n, wide = m.widest > d ? m.widest : d;
     tied = arena.take<std::uint8_t>(items), may = arena.take<std::uint8_t>(items);
@@ -52,12 +54,15 @@ struct Program {
     x = many(d), g = many(d), dg = many(d), h = many(n), y = many(n), p = many(n);
     lambda = many(n), dp = many(n), dlambda = many(n), kappa = many(n), tau = many(n);
     source = many(n), when = many(items), rate = many(items);
+    side = many(items), origin = many(n);
     row = many(wide), next = many(wide), lu = many(std::size_t(most) * most);
     rhs = many(most), slots = many(most);
     columns = arena.take<int>(items), column_of = arena.take<int>(items);
     rows = arena.take<int>(n + 1), order = arena.take<int>(n + 1);
   }
 
+  static double larger(double a, double b) { return a > b ? a : b; }
+  static double smaller(double a, double b) { return a < b ? a : b; }
   static bool single(std::uint8_t corners) { return (corners & (corners - 1)) == 0; }
   static std::uint8_t one_of(std::uint8_t corners) { return corners & -corners; }
   bool face(int item) const { return tied[item] == kAll; }
@@ -69,9 +74,12 @@ struct Program {
   // Corner v of an item: h (or x), y, what it adds to the bound, and to its slope.
   double across(int item, std::uint8_t v) const {
     if (item < d) return v == kO ? lower[item] : upper[item];
-    return v == kU ? high[item - d] : v == kL ? low[item - d] : 0.0;
+    return v == kU ? high[item - d] : v == kL ? low[item - d] : origin[item - d];
   }
-  double above(int item, std::uint8_t v) const { return v == kU ? high[item - d] : 0.0; }
+  double above(int item, std::uint8_t v) const {
+    const double at = across(item, v);
+    return at > 0.0 ? at : 0.0;
+  }
   double worth(int item, std::uint8_t v) const {
     if (item < d) return g[item] * across(item, v);
     return p[item - d] * above(item, v) - lambda[item - d] * across(item, v);
@@ -84,7 +92,7 @@ struct Program {
   // The line of neuron i through the corners given.
   void line(int i, std::uint8_t corners) {
     kappa[i] = corners == (kO | kU) ? 1.0 : 0.0;
-    tau[i] = corners == kU ? high[i] : corners == kAll ? y[i] : 0.0;
+    tau[i] = corners == kAll ? y[i] : single(corners) ? above(d + i, corners) : 0.0;
     if (corners != (kU | kL)) return;
     kappa[i] = high[i] / (high[i] - low[i]);
     tau[i] = -low[i] * kappa[i];
@@ -165,6 +173,12 @@ struct Program {
     }
     for (int c = 0; c < size && columns[c] < d; ++c) out[c] = row[columns[c]];
   }
+  // The same in units of the sides, for the equations.
+  void equation(const Member& member, int s, int r, double* out) {
+    dependence(member, s, r, out);
+    const double unit = 1.0 / side[d + member.layers[s].first + r];
+    for (int c = 0; c < size; ++c) out[c] *= unit * side[columns[c]];
+  }
 
   // The equations of the basis, in triangles; false if they have no solution.
   bool factorize() {
@@ -186,7 +200,7 @@ struct Program {
       for (int s = 0; s + 1 < int(member.layers.size()); ++s)
         for (int r = 0; r < member.layers[s].rows; ++r)
           if (single(tied[d + member.layers[s].first + r]))
-            dependence(member, s, r, lu + std::size_t(count++) * size);
+            equation(member, s, r, lu + std::size_t(count++) * size);
     for (int k = 0; k < size; ++k) order[k] = k;
     for (int k = 0; k < size; ++k) {
       int best = k;
@@ -217,7 +231,7 @@ struct Program {
   // slots = M^-1 rhs: from rows to columns.
   void solve_columns() {
     for (int k = 0; k < size; ++k) {
-      double sum = rhs[order[k]];
+      double sum = rhs[order[k]] / side[d + rows[order[k]]];
       for (int c = 0; c < k; ++c) sum -= at(k)[c] * slots[c];
       slots[k] = sum;
     }
@@ -226,17 +240,21 @@ struct Program {
       for (int c = k + 1; c < size; ++c) sum -= at(k)[c] * slots[c];
       slots[k] = sum / at(k)[k];
     }
+    for (int k = 0; k < size; ++k) slots[k] *= side[columns[k]];
   }
 
   // out[rows] = M'^-1 rhs: from columns to rows.
   void solve_rows(double* out) {
-    for (int k = 0; k < size; ++k) slots[k] = rhs[k];
+    for (int k = 0; k < size; ++k) slots[k] = rhs[k] * side[columns[k]];
     for (int k = 0; k < size; ++k) {
       slots[k] /= at(k)[k];
       axpy(slots + k + 1, -slots[k], at(k) + k + 1, size - k - 1);
     }
     for (int k = size - 1; k >= 0; --k) axpy(slots, -slots[k], at(k), k);
-    for (int k = 0; k < size; ++k) out[rows[order[k]]] = slots[k];
+    for (int k = 0; k < size; ++k) {
+      const int i = rows[order[k]];
+      out[i] = slots[k] / side[d + i];
+    }
   }
 
   // A basis without equations: every neuron on the line above if the output rises with
@@ -259,7 +277,7 @@ struct Program {
   std::uint8_t below(int i) const { return kO | (high[i] > -low[i] ? kU : kL); }
 
   // Multipliers of the basis: nothing may depend on the columns. Items in a single
-  // corner then choose it.
+  // corner leave it if another one is better by more than rounding.
   void multiply() {
     for (int k = 0; k < size; ++k) lambda[rows[k]] = 0.0;
     backward(1.0, p, lambda, g);
@@ -277,11 +295,17 @@ struct Program {
           value += lambda[member.layers[s].first + r] * member.layers[s].bias[r];
     }
     for (int item = 0; item < d + n; ++item) {
-      std::uint8_t best = one_of(may[item] ? may[item] : tied[item]);
-      for (std::uint8_t v = best; v <= kL; v <<= 1)
-        if ((may[item] & v) && worth(item, v) > worth(item, best)) best = v;
+      std::uint8_t best = one_of(tied[item] & may[item]);
+      if (!best) best = one_of(may[item] ? may[item] : tied[item]);
+      double most_worth = worth(item, best);
+      for (std::uint8_t v = kO; v <= kL; v <<= 1) {
+        if (!(may[item] & v)) continue;
+        const double other = worth(item, v);
+        const double rounding = kSingular * (std::fabs(other) + std::fabs(most_worth));
+        if (other > most_worth + rounding) best = v, most_worth = other;
+      }
       if (may[item] && single(tied[item])) tied[item] = best;
-      value += worth(item, best);
+      value += most_worth;
     }
   }
 
@@ -316,12 +340,12 @@ struct Program {
     double worst = 0.0;
     for (int i = 0; i < d + n; ++i) {
       if (!may[i] || single(tied[i])) continue;
-      const double side = i < d ? upper[i] - lower[i] : high[i - d] - low[i - d];
+      const double length = side[i];
       for (std::uint8_t v = kO; v <= kL; v <<= 1) {
         if (!(tied[i] & v)) continue;
         const double t = weight(i, v), wrong = may[i] & v ? -t : std::fabs(t);
-        if (wrong > kLean && wrong * side > worst)
-          worst = wrong * side, item = i, corner = v, theta = t;
+        if (wrong > kLean && wrong * length > worst)
+          worst = wrong * length, item = i, corner = v, theta = t;
       }
     }
     return worst > 0.0;
@@ -367,9 +391,9 @@ struct Program {
     const double now = worth(item, w), pace = climb(item, w);
     for (std::uint8_t v = kO; v <= kL; v <<= 1) {
       if (!(others & v)) continue;
-      const double gain = climb(item, v) - pace;
-      if (!(gain > kSingular * (1e-3 + std::fabs(pace)))) continue;
-      const double t = std::fmax(now - worth(item, v), 0.0) / gain;
+      const double speed = climb(item, v), gain = speed - pace;
+      if (!(gain > kLean * (1e-3 + std::fabs(speed) + std::fabs(pace)))) continue;
+      const double t = larger(now - worth(item, v), 0.0) / gain;
       if (t < when[item]) when[item] = t, rate[item] = gain, what[item] = v;
     }
   }
@@ -393,12 +417,16 @@ struct Program {
     int first = -1;
     for (;;) {
       double soonest = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < d + n; ++i) soonest = smaller(soonest, when[i]);
+      // Of ties at the same time the one that bends the bound most: others may depend
+      // on the ties that hold and leave equations without a solution.
+      const double same = soonest + kSingular * std::fabs(value);
       first = -1;
-      for (int i = 0; i < d + n; ++i)
-        if (when[i] < soonest) soonest = when[i], first = i;
+      for (int i = 0; i < d + n && soonest < 1e300; ++i)
+        if (when[i] <= same && (first < 0 || rate[i] > rate[first])) first = i;
       if (first < 0) break;
-      value += slope * (soonest - t);
-      t = soonest;
+      value += slope * (when[first] - t);
+      t = when[first];
       slope += rate[first];
       if (slope >= 0.0 || !single(tied[first])) {
         tied[first] |= what[first];
@@ -406,7 +434,7 @@ struct Program {
       }
       tied[first] = what[first];
       look_ahead(first);
-      when[first] = std::fmax(when[first], t);
+      when[first] = larger(when[first], t);
     }
     may[item] = allowed;
     if (first < 0) {
@@ -418,9 +446,10 @@ struct Program {
   }
 
   // The bound that the multipliers prove, rounding included; it uses nothing but lambda
-  // and what is allowed. With dp and dg the same sums on absolute values.
+  // and what is allowed. With dp and dg the same sums on absolute values; `far` is what
+  // an underflow may be multiplied by.
   double bound() {
-    double sum = 0.0, total = 0.0;
+    double sum = 0.0, total = 0.0, far = 1.0;
     for (int q = 0; q < d; ++q) g[q] = dg[q] = 0.0;
     for (int i = 0; i < n; ++i) p[i] = dp[i] = 0.0;
     for (const Member& member : model.members) {
@@ -433,8 +462,10 @@ struct Program {
           const int i = layer.first + r;
           const double a = output ? 1.0 : lambda[i];
           if (!output) {
+            const double reach = larger(std::fabs(low[i]), std::fabs(high[i]));
             sum += largest(i);
-            total += (dp[i] + std::fabs(a)) * std::fmax(std::fabs(low[i]), std::fabs(high[i]));
+            total += (dp[i] + std::fabs(a)) * reach;
+            far = larger(far, reach);
           }
           sum += a * layer.bias[r];
           total += std::fabs(a * layer.bias[r]);
@@ -448,25 +479,53 @@ struct Program {
       }
     }
     for (int q = 0; q < d; ++q) {
-      sum += std::fmax(g[q] * lower[q], g[q] * upper[q]);
-      total += dg[q] * std::fmax(std::fabs(lower[q]), std::fabs(upper[q]));
+      const double reach = larger(std::fabs(lower[q]), std::fabs(upper[q]));
+      sum += larger(g[q] * lower[q], g[q] * upper[q]);
+      total += dg[q] * reach;
+      far = larger(far, reach);
     }
     // Sums of at most n + d terms of at most n terms each, a few roundings per term.
-    const double rounding = 0x1p-52 * (4.0 * (n + d) + 64.0) * total;
+    const double count = 4.0 * (n + d) + 64.0;
+    const double rounding = count * (0x1p-52 * total + 0x1p-1060 * count * far);
     const double proved = sum + rounding + model.margin;
     return proved == proved ? proved : std::numeric_limits<double>::infinity();
   }
 
-  // Largest p y - lambda h of neuron i over its corners; where there is no choice, over
-  // its bounds.
+  // Largest p y - lambda h of neuron i over its corners.
   double largest(int i) const {
     const double up = (p[i] - lambda[i]) * high[i], down = -lambda[i] * low[i];
-    if (low[i] >= 0.0) return std::fmax(up, (p[i] - lambda[i]) * low[i]);
-    if (high[i] <= 0.0) return std::fmax(down, -lambda[i] * high[i]);
+    if (low[i] >= 0.0) return larger(up, (p[i] - lambda[i]) * low[i]);
+    if (high[i] <= 0.0) return larger(down, -lambda[i] * high[i]);
     double best = 0.0;
-    if (may[d + i] & kU) best = std::fmax(best, up);
-    if (may[d + i] & kL) best = std::fmax(best, down);
+    if (may[d + i] & kU) best = larger(best, up);
+    if (may[d + i] & kL) best = larger(best, down);
     return best;
+  }
+
+  // Ties and allowed corners from the bytes of a node. What the bounds decide is not
+  // taken from there, and an item that cannot move is left out of all choices.
+  void read(const std::uint8_t* states) {
+    for (int q = 0; q < d; ++q) side[q] = upper[q] - lower[q];
+    for (int i = 0; i < n; ++i) {
+      side[d + i] = high[i] - low[i];
+      origin[i] = larger(smaller(0.0, high[i]), low[i]);
+    }
+    for (int i = 0; i < d + n; ++i) {
+      const bool on = i < d || low[i - d] >= 0.0, off = !on && high[i - d] <= 0.0;
+      const std::uint8_t line = on ? kO | kU : kO | kL, asked = states[i] >> 3;
+      tied[i] = states[i] & kAll;
+      may[i] = on || off ? line : asked == (kO | kU) || asked == (kO | kL) ? asked : kAll;
+      if (on || off) tied[i] &= line;
+      if (side[i] > 0.0) continue;
+      may[i] = 0;
+      tied[i] = i < d ? kO : line;
+    }
+  }
+
+  void restart() {
+    crash();
+    factorize();
+    multiply();
   }
 
   int most_pivots() const { return kPivotsPerItem * (d + n); }
@@ -483,25 +542,55 @@ struct Program {
   // Solve from the basis in `states`, leave the last one there, return what is proved:
   // the optimum of the program, something below the cutoff, or, at a pause, less.
   double solve(std::uint8_t* states, double cutoff) {
-    for (int i = 0; i < d + n; ++i) tied[i] = states[i] & kAll, may[i] = states[i] >> 3;
+    read(states);
     for (int q = 0; q < d; ++q) x[q] = 0.5 * (lower[q] + upper[q]);
     for (int i = 0; i < n; ++i) y[i] = lambda[i] = dlambda[i] = 0.0;
-    if (!factorize()) {
-      crash();
-      factorize();
-    }
-    multiply();
+    bool restarted = !factorize(), exact = true;
+    if (restarted) restart();
+    else multiply();
+    double proved = std::numeric_limits<double>::infinity();
     done = false;
-    for (pivots = 0; !done && pivots < patience(); ++pivots) {
+    const int pause = patience();
+    for (pivots = 0; !done && pivots < pause; ++pivots) {
       locate();
       int item = -1;
       std::uint8_t corner = 0;
       double theta = 0.0;
-      done = (value <= cutoff && bound() <= cutoff) || !leaving(item, corner, theta) ||
-             !pivot(item, corner, theta, cutoff) || !factorize();
+      if (value <= cutoff && (proved = smaller(proved, bound())) <= cutoff) {
+        done = true;
+      } else if (!leaving(item, corner, theta)) {
+        // The basis is the best one; many steps may have worn its multipliers.
+        proved = smaller(proved, bound());
+        const double reached = objective();
+        done = exact || proved - reached <= kLean * (std::fabs(reached) + model.spread);
+        exact = true;
+        if (!done) multiply();
+      } else if (!pivot(item, corner, theta, cutoff)) {
+        done = true;
+      } else {
+        exact = false;
+        if (factorize()) continue;
+        done = restarted;
+        restarted = true;
+        proved = smaller(proved, bound());
+        if (!done) restart();
+      }
     }
     for (int i = 0; i < d + n; ++i) states[i] = SignLayout::state(tied[i], may[i]);
-    return bound();
+    return smaller(proved, bound());
+  }
+
+  // The program's objective at its point.
+  double objective() const {
+    double sum = 0.0;
+    for (const Member& member : model.members) {
+      const Layer& last = member.layers.back();
+      const std::size_t hidden = member.layers.size() - 1;
+      const double* from = hidden ? y + member.layers[hidden - 1].first : x;
+      sum += last.bias[0];
+      for (int c = 0; c < last.cols; ++c) sum += last.weights[c] * from[c];
+    }
+    return sum;
   }
 
   // The neuron to hold: where the line above costs most, only among those where it
@@ -511,32 +600,11 @@ struct Program {
     double most_cost = -1.0;
     for (int i = 0; i < n; ++i) {
       if (may[d + i] != kAll) continue;
-      const double side = high[i] - low[i], error = y[i] - std::fmax(h[i], 0.0);
-      if (missed && !(error > kLean * side)) continue;
-      const double cost = std::fmax(p[i], 0.0) * high[i] * (-low[i] / side);
+      const double error = y[i] - larger(h[i], 0.0);
+      if (missed && !(error > kLean * side[d + i])) continue;
+      const double cost = larger(p[i], 0.0) * high[i] * (-low[i] / side[d + i]);
       if (cost > most_cost) most_cost = cost, best = i;
     }
     return best;
-  }
-
-  // The objective at the point, moved into the box.
-  double reach(double* point) {
-    for (int q = 0; q < d; ++q)
-      point[q] = std::fmin(std::fmax(x[q], lower[q]), upper[q]);
-    double sum = 0.0;
-    for (const Member& member : model.members) {
-      const double* from = point;
-      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
-        const Layer& layer = member.layers[s];
-        double* out = dp + layer.first;
-        apply(layer, from, out);
-        for (int r = 0; r < layer.rows; ++r) out[r] = std::fmax(out[r], 0.0);
-        from = out;
-      }
-      double output;
-      apply(member.layers.back(), from, &output);
-      sum += output;
-    }
-    return sum;
   }
 };

@@ -39,23 +39,23 @@ Signs::Signs(std::shared_ptr<const Model> model, const BoundTable* table, Ranges
     : Scheme(std::move(model), table, std::move(ranges)),
       layout_{model_->inputs, model_->neurons} {}
 
-// Nothing is tied yet where there is a choice: the program finds its own first basis.
+// Nothing is tied yet: the program finds its own first basis.
 void Signs::root(double* node) const {
   *layout_.bound(node) = std::numeric_limits<double>::infinity();
   std::uint8_t* states = layout_.states(node);
-  for (int p = 0; p < model_->inputs; ++p)
-    *states++ = ranges_.lower[p] < ranges_.upper[p] ? SignLayout::state(0, kO | kU)
-                                                    : SignLayout::state(kO, 0);
+  for (int p = 0; p < model_->inputs; ++p) *states++ = SignLayout::state(0, kO | kU);
   for (int i = 0; i < model_->neurons; ++i)
-    *states++ = ranges_.low[i] >= 0.0    ? SignLayout::state(kO | kU, 0)
-                : ranges_.high[i] <= 0.0 ? SignLayout::state(kO | kL, 0)
-                                         : SignLayout::state(0, kAll);
+    *states++ = SignLayout::state(0, ranges_.low[i] >= 0.0    ? kO | kU
+                                     : ranges_.high[i] <= 0.0 ? kO | kL
+                                                              : kAll);
 }
 
 double Signs::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                     void* scratch) const {
-  for (int i = 0; i < count; ++i)
+  for (int i = 0; i < count; ++i) {
     table_->program(*model_, ranges_, layout_, cutoff, nodes[i], outcomes[i], scratch);
+    outcomes[i].value = evaluate(*model_, outcomes[i].point);
+  }
   return 0.0;
 }
 

@@ -8,6 +8,9 @@
 
 namespace ennopt {
 
+// Objective at one point, through every neuron.
+double evaluate(const Model& model, const double* x);
+
 // A node is a block of doubles; the first is its bound.
 class Scheme {
  public:

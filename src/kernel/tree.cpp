@@ -214,6 +214,7 @@ void Tree::work(Crew& crew, Rest& rest) {
         if (idle) crew.idle--, idle = false;
         if (nodes[count][0] <= cutoff) {  // so are all the others
           heap_.clear();
+          waiting_nodes_ = 0;
           store_ = Store(stride);
           break;
         }
@@ -247,8 +248,10 @@ void Tree::work(Crew& crew, Rest& rest) {
       if (out.fate == Fate::again) stack.insert(stack.end(), node, node + stride);
       if (out.fate == Fate::split) scheme_->split(node, out, stack);
     }
+    int whole = 0;
+    for (int i = 0; i < count; ++i) whole += outcomes[i].whole;
     rest.dived += count;
-    const std::int64_t total = crew.nodes += count;
+    const std::int64_t total = crew.nodes += whole;
     if (double(total) >= crew.budget.nodes) crew.stop = true;
     if (crew.timed && std::chrono::steady_clock::now() >= crew.deadline) crew.stop = true;
     const bool hungry = crew.idle.load(std::memory_order_relaxed) > 0;

@@ -14,9 +14,6 @@
 
 namespace ennopt {
 
-// Objective at one point, through every neuron.
-double evaluate(const Model& model, const double* x);
-
 // Local search from x inside a box: steps along the signs of the gradient, shorter
 // when they do not help. Changes x, returns its value.
 double ascend(const Model& model, const double* lower, const double* upper, double* x);

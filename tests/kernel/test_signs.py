@@ -155,6 +155,8 @@ def test_the_bound_holds_whatever_basis_a_node_comes_with(name, rng):
         rows = np.repeat(case.root, 8, axis=0)
         bytes_ = rows[:, 2:].view(np.uint8)
         bytes_ |= rng.integers(0, 8, size=bytes_.shape).astype(np.uint8)
+        bytes_[0] = 0  # what cannot be: nothing allowed, nothing tied
+        bytes_[1] = rng.integers(0, 8, size=bytes_.shape[1])
         for cutoff in (-np.inf, exact + 0.1 * abs(exact), 1e9):
             found, told, _ = case.bound(rows, cutoff)
             assert np.all(found[:, 0] >= exact - 1e-12 * max(1.0, abs(exact)))
@@ -232,6 +234,44 @@ def test_a_warm_basis_gives_the_same_optimum(rng):
         states[0, neuron] = (states[0, neuron] & 7) | side
         cold = cold.copy()
         case.states(cold)[0, neuron] = side
+
+
+@EACH_SET
+def test_inputs_that_cannot_move_have_no_say(name):
+    """Bytes that tie both their corners, and more of them than there are neurons."""
+    line = Network([np.ones((1, 400))], [[0.0]])
+    fixed = Domain(np.ones(400), np.ones(400))
+    case = Case(Ensemble((line,)), fixed, name)
+    rows = case.root.copy()
+    rows[:, 2:].view(np.uint8)[:] = 3
+    assert case.bound(rows)[0][0, 0] == pytest.approx(400.0)
+
+
+@pytest.mark.parametrize("power", [-40, 40])
+@pytest.mark.parametrize("where", ["inputs", "layer"])
+def test_units_do_not_matter(where, power, rng):
+    """Inputs or a layer in other units, powers of two: the same tree."""
+    net = random_network(rng, 6, (8, 8))
+    unit = 2.0**power
+    first, second, last = net.weights
+    b0, b1, b2 = net.biases
+    if where == "inputs":
+        other = Network((first / unit, second, last), net.biases)
+        domains = Domain([-1.0] * 6, [1.0] * 6), Domain([-unit] * 6, [unit] * 6)
+    else:
+        other = Network((first * unit, second / unit, last), (b0 * unit, b1, b2))
+        domains = (Domain([-1.0] * 6, [1.0] * 6),) * 2
+    counts = []
+    for network, domain in zip((net, other), domains, strict=True):
+        problem = Problem(Ensemble((network,)), domain)
+        tree = Signs(Crown().tighten(summands(problem), domain)).open(problem, 1e-4)
+        tree.plant()
+        counts.append(tree.explore(np.inf, np.inf, 1e9, dive=1, threads=1))
+        assert tree.open == 0
+        allowed = 1.01 * problem.tolerance(tree.value, 1e-4)
+        assert tree.bound - tree.value <= allowed
+    assert counts[0] > 10
+    assert counts[1] == pytest.approx(counts[0], rel=0.1)
 
 
 def test_nodes_of_another_size_are_refused(rng):

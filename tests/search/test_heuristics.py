@@ -68,6 +68,7 @@ def test_distinct_points_are_apart(rng):
     twice = np.concatenate([points, points])
     assert len(distinct(twice, domain, 1000)) <= 50
     assert len(distinct(twice, domain, 3)) == 3
+    assert distinct(twice, domain, 0).shape == (0, domain.num_inputs)
 
 
 def test_climb_agrees_with_a_linear_program(rng):

@@ -270,6 +270,53 @@ def test_ctrl_c_ends_a_search_with_what_is_proved(threads, phase):
     assert_valid(problem, result)
 
 
+@COMPILED
+@pytest.mark.parametrize("limit", [1, 2, 10.5])
+def test_a_limit_of_few_nodes_holds_without_the_extension(limit, monkeypatch):
+    monkeypatch.setattr(schemes, "kernel", lambda: None)
+    problem = hard_case()
+    result = COLD.solve(problem, Tools(Limits(nodes=limit)))
+    assert result.status is Status.NODE_LIMIT
+    assert result.nodes <= math.ceil(limit)
+    assert_valid(problem, result)
+
+
+@pytest.mark.parametrize("phase", ["values", "bounds", "search"])
+def test_the_callback_is_asked_in_every_phase(phase):
+    phases = set()
+    wide = hard_case(inputs=40, widths=(60, 60))
+
+    def told(progress):
+        phases.add(progress.phase)
+        return progress.phase == phase
+
+    tools = Tools(Limits(seconds=100), callback=told)
+    result = NeuronSearch(tightening_nodes=5).solve(wide, tools)
+    assert result.status is Status.INTERRUPTED
+    assert phase in phases
+    assert math.isfinite(result.bound)
+
+
+@COMPILED
+def test_ctrl_c_leaves_no_work_in_the_executor():
+    problem = hard_case(inputs=40, widths=(60, 60))
+    with ThreadPoolExecutor(1) as pool:
+        submitted = []
+        original = pool.submit
+
+        def submit(*work):
+            submitted.append(original(*work))
+            if len(submitted) == 3:
+                signal.raise_signal(signal.SIGINT)
+            return submitted[-1]
+
+        pool.submit = submit
+        result = NeuronSearch().solve(problem, Tools(threads=2, executor=pool))
+        assert result.status is Status.INTERRUPTED
+        assert len(submitted) <= 4
+        assert all(f.done() or f.running() for f in submitted[:-1])
+
+
 def test_a_callback_stops_the_search():
     problem = endless_case()
     tools = Tools(Limits(nodes=10**6), callback=lambda progress: progress.nodes > 0)

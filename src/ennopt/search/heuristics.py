@@ -79,11 +79,11 @@ def distinct(points: Array, domain: Domain, most: int) -> Array:
     scale = np.where(domain.widths > 0, domain.widths, 1.0)
     kept: list[Array] = []
     for point in points:
+        if len(kept) >= most:
+            break
         if all(np.abs((point - other) / scale).max() > 1e-3 for other in kept):
             kept.append(point)
-            if len(kept) == most:
-                break
-    return np.array(kept)
+    return np.array(kept).reshape(len(kept), domain.num_inputs)
 
 
 def cell_forms(ensemble: Ensemble, x: Array) -> tuple[Array, Array, Array]:

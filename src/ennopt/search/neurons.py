@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from ennopt.bounds.compiled import kernel
 from ennopt.bounds.neurons import NeuronBounds
 from ennopt.bounds.relaxation import Crown
 from ennopt.run import Run
@@ -66,45 +69,46 @@ class NeuronSearch(Engine):
             ensemble = run.problem.ensemble
             run.prove(prediction_bound(ensemble, Crown().tighten(ensemble, domain)))
         self._first_values(run)
-        with run.phase("bounds"):
-            bounds = self._quick_bounds(run)
-        scheme = Signs(bounds, self.instruction_set)
-        tree = self._glance(run, scheme)
-        if tree.open and run.ended() is None and self.tightening_nodes:
+        with _executor(run) as executor:
             with run.phase("bounds"):
-                bounds = self._sharp_bounds(run, bounds)
+                bounds = self._quick_bounds(run, executor)
             scheme = Signs(bounds, self.instruction_set)
             tree = self._glance(run, scheme)
+            if tree.open and run.ended() is None and self._sharpens():
+                with run.phase("bounds"):
+                    bounds = self._sharp_bounds(run, bounds, executor)
+                scheme = Signs(bounds, self.instruction_set)
+                tree = self._glance(run, scheme)
         run.details["unstable"] = bounds.num_unstable
         return scheme, tree
 
-    def _quick_bounds(self, run: Run) -> NeuronBounds:
-        """By linear relaxations, then linear programs."""
-        ensemble, domain = summands(run.problem), run.problem.domain
-        bounds = Crown().tighten(ensemble, domain)
-        return self._tightened(run, bounds, LpTightening(outputs=False))
+    def _sharpens(self) -> bool:
+        return self.tightening_nodes > 0 and kernel() is not None
 
-    def _sharp_bounds(self, run: Run, bounds: NeuronBounds) -> NeuronBounds:
+    def _quick_bounds(self, run: Run, executor: Executor | None) -> NeuronBounds:
+        """By linear relaxations, then linear programs."""
+        bounds = Crown().tighten(summands(run.problem), run.problem.domain)
+        return self._tightened(run, bounds, LpTightening(outputs=False), executor)
+
+    def _sharp_bounds(
+        self, run: Run, bounds: NeuronBounds, executor: Executor | None
+    ) -> NeuronBounds:
         """By a search for each neuron."""
-        step = SignTightening(self.tightening_nodes, outputs=False)
-        if run.tools.executor is not None or run.tools.threads == 1:
-            return self._tightened(run, bounds, step)
-        pool = ThreadPoolExecutor(run.tools.threads)
-        try:
-            return self._tightened(run, bounds, step, pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        step = SignTightening(
+            self.tightening_nodes, outputs=False, instruction_set=self.instruction_set
+        )
+        return self._tightened(run, bounds, step, executor)
 
     def _tightened(
         self,
         run: Run,
         bounds: NeuronBounds,
         step: LpTightening | SignTightening,
-        pool: Executor | None = None,
+        executor: Executor | None,
     ) -> NeuronBounds:
         return step.run(
-            summands(run.problem), run.problem.domain, bounds,
-            pool or run.tools.executor, self._deadline(run), stop=lambda: halted(run),
+            summands(run.problem), run.problem.domain, bounds, executor,
+            self._deadline(run), stop=lambda: halted(run),
         ).bounds  # fmt: skip
 
     @staticmethod
@@ -124,3 +128,16 @@ class NeuronSearch(Engine):
                 seconds = min(SLICE_SECONDS, run.remaining())
                 self._explore(run, tree, end - run.nodes, seconds, 1, eager=True)
         return tree
+
+
+@contextmanager
+def _executor(run: Run) -> Iterator[Executor | None]:
+    """Who bounds neurons: the caller's executor, or threads of our own, or nobody."""
+    if run.tools.executor is not None or run.tools.threads == 1:
+        yield run.tools.executor
+        return
+    pool = ThreadPoolExecutor(run.tools.threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -29,9 +29,6 @@ FREE, HELD_ON, HELD_OFF = (O | U | L) << 3, (O | U) << 3, (O | L) << 3
 """A neuron of a node of signs in one byte: the corners that are allowed to it, three
 bits up; below, those tied in the last basis, which only the kernel uses."""
 
-BETWEEN, FIXED, ON, OFF = (O | U) << 3, O, O | U, O | L
-"""Inputs that may move or not; neurons that are on or off on the whole domain."""
-
 LEAN = 1e-9
 """Share of a neuron's range by which the triangle may miss ReLU unnoticed."""
 
@@ -116,6 +113,8 @@ def _compiled(scheme: Any, problem: Problem, gap: float, margin: float) -> Tree:
 class _PlainBoxes:
     """Boxes in NumPy: rows are `Nodes.packed`."""
 
+    batch = 64
+
     def __init__(self, problem: Problem, settings: NodeSettings) -> None:
         self._model = NodeModel(problem.ensemble, problem.domain)
         self._root = Nodes.root(self._model, problem.domain).packed()
@@ -151,6 +150,8 @@ class _PlainSigns:
     Rows are as in the kernel: bound, flag, and one byte for each input and neuron.
     """
 
+    batch = 1
+
     def __init__(self, problem: Problem, bounds: NeuronBounds) -> None:
         ensemble, domain = summands(problem), problem.domain
         self.margin = Objective.of(problem.ensemble, domain).margin
@@ -161,12 +162,13 @@ class _PlainSigns:
         nowhere: Indices = np.zeros(0, np.int64)
         self._y = np.concatenate([nowhere, *(at.y for at in layers)])
         self._s = np.concatenate([nowhere, *(at.s for at in layers)])
-        inputs = np.where(domain.lower < domain.upper, BETWEEN, FIXED)
-        neurons = np.where(self._low >= 0.0, ON, np.where(self._high <= 0.0, OFF, FREE))
-        states = np.concatenate([inputs, neurons]).astype(np.uint8)
-        padded = np.zeros(-(-states.size // 8) * 8, dtype=np.uint8)
-        padded[: states.size] = states
-        self._num_inputs, self._num_neurons = inputs.size, neurons.size
+        d, n = domain.num_inputs, self._low.size
+        padded = np.zeros(-(-(d + n) // 8) * 8, dtype=np.uint8)
+        padded[:d] = HELD_ON  # between two corners
+        padded[d : d + n] = np.where(
+            self._low >= 0.0, HELD_ON, np.where(self._high <= 0.0, HELD_OFF, FREE)
+        )
+        self._num_inputs, self._num_neurons = d, n
         self._root = np.concatenate([[np.inf, 0.0], padded.view(np.float64)])[None]
 
     def root(self) -> Array:
@@ -192,7 +194,7 @@ class _PlainSigns:
                     states[neuron] = held
                     parts.append(row.copy())
             elif row[1] == 0.0:
-                row[1] = 1.0  # the point is the node's maximum: known, it closes it
+                row[1] = 1.0  # if this point is its maximum, it closes the node
                 parts.append(row)
             else:
                 stuck = max(stuck, float(row[0]))
@@ -205,8 +207,9 @@ class _PlainSigns:
         """Lower the bound in `row`; returns the program's solution, if any."""
         model = self._made.model
         upper = model.upper.copy()
-        upper[self._s[states >> 3 == HELD_ON >> 3]] = 0.0
-        upper[self._y[states >> 3 == HELD_OFF >> 3]] = 0.0
+        unstable = self._s != ABSENT
+        upper[self._s[unstable & (states >> 3 == HELD_ON >> 3)]] = 0.0
+        upper[self._y[unstable & (states >> 3 == HELD_OFF >> 3)]] = 0.0
         self._program.restrict(model.lower, upper)
         found = self._program.maximize(model.objective, model.offset)
         if found.status is MilpStatus.INFEASIBLE:
@@ -226,9 +229,8 @@ class _PlainSigns:
             return -1
         error = np.zeros(states.size)
         if found is not None:
-            padded = np.append(found, 0.0)
-            there = self._s != ABSENT
-            error = np.where(there, np.minimum(padded[self._y], padded[self._s]), 0.0)
+            padded = np.append(found, 0.0)  # ABSENT reads the zero at the end
+            error = np.minimum(padded[self._y], padded[self._s])
         seen = free & (error > LEAN * (self._high - self._low))
         if not seen.any() and (missed and found is not None):
             return -1

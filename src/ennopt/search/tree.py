@@ -22,9 +22,6 @@ CLOSING_SHARE = 1.0 - 1e-6
 MARGIN_SHARE = 16.0
 """Rounding margins of the objective below which no gap can be proved."""
 
-PLAIN_BATCH = 64
-"""Nodes that the NumPy tree bounds at once."""
-
 
 class Tree(Protocol):
     """Open nodes and an incumbent. Nodes are rows of numbers, their bounds first."""
@@ -131,6 +128,9 @@ class PlainScheme(Protocol):
     margin: float
     """Rounding margin of a bound of the objective."""
 
+    batch: int
+    """Nodes to bound at once."""
+
     def root(self) -> Array:
         """The whole domain, (1, num_numbers)."""
 
@@ -139,7 +139,7 @@ class PlainScheme(Protocol):
 
 
 class PlainTree:
-    """The tree in NumPy: slower, the same nodes' bounds, one thread."""
+    """The tree in NumPy: slower, one thread."""
 
     operations = 0.0
 
@@ -220,7 +220,8 @@ class PlainTree:
                 self._heap.clear()
                 break
             before = self._value
-            done += self._explore_batch(int(min(PLAIN_BATCH, nodes - done)))
+            most = math.ceil(min(self._scheme.batch, nodes - done))
+            done += self._explore_batch(most)
             if eager and self._value > before:
                 break
         return done

@@ -71,6 +71,9 @@ class Job:
         Whether only the sign matters once it is decided.
     deadline
         Reading of ``time.perf_counter()``, or ``None``.
+    stop
+        Asked now and then where the job is done by whoever made it; if true, no time
+        is left.
     """
 
     network: Network
@@ -80,9 +83,12 @@ class Job:
     neurons: Indices
     hidden: bool
     deadline: float | None
+    stop: Callable[[], object] | None = None
 
     def remaining(self) -> float:
         """Seconds left, perhaps infinite, never negative."""
+        if self.stop is not None and self.stop():
+            return 0.0
         if self.deadline is None:
             return float("inf")
         return max(0.0, self.deadline - time.perf_counter())
@@ -160,48 +166,63 @@ def progressive(
     seen = [member.preactivations(points) for member in ensemble.members]
     for k in range(1, max(len(member.weights) for member in ensemble.members)):
         pending: list[tuple[int, Indices, Array, _Work]] = []
-        for i, member in enumerate(ensemble.members):
-            if k >= len(member.weights):
-                continue
-            wanted = _wanted(known, i, k, chosen, outputs)
-            if not wanted.size:
-                continue
-            alone = Ensemble((member,), weights=np.ones(1))
-            scaled = normalized(alone, domain, known.member(i))
-            for begin in range(0, wanted.size, size):
-                some = wanted[begin : begin + size]
-                job = Job(
-                    scaled.ensemble.members[0], scaled.domain, scaled.bounds, k, some,
-                    k < len(member.weights) - 1, deadline,
-                )  # fmt: skip
-                start = _started(work, job, executor)
-                pending.append((i, some, scaled.neurons[0][k][some], start))
-        for at, (i, some, unit, future) in enumerate(pending):
-            if stop():
-                for _, _, _, other in pending[at:]:
-                    other.cancel()
-                return Tightened(known, worked, solves)
-            done = future.result()
-            low, high = known.lower[i][k].copy(), known.upper[i][k].copy()
-            widening = slack[i][k][some]
-            least, most = done.lower * unit - widening, done.upper * unit + widening
-            values = seen[i][k][:, some]
-            wrong = (least > values.min(axis=0)) | (most < values.max(axis=0))
-            if wrong.any():
-                LOGGER.warning(
-                    "Dropped bounds of %d neurons of member %d, layer %d: a solver "
-                    "claims what a point contradicts.", wrong.sum(), i, k,
-                )  # fmt: skip
-            low[some] = np.where(wrong, low[some], np.maximum(low[some], least))
-            high[some] = np.where(wrong, high[some], np.minimum(high[some], most))
-            crossed = low > high  # two proofs of one number, by their margins
-            low[crossed], high[crossed] = high[crossed], low[crossed]
-            known = known.with_layer(i, k, low, high)
-            worked += some.size
-            solves += done.solves
+        try:
+            for i, member in enumerate(ensemble.members):
+                if k >= len(member.weights):
+                    continue
+                wanted = _wanted(known, i, k, chosen, outputs)
+                if not wanted.size:
+                    continue
+                alone = Ensemble((member,), weights=np.ones(1))
+                scaled = normalized(alone, domain, known.member(i))
+                network = scaled.ensemble.members[0]
+                for begin in range(0, wanted.size, size):
+                    some = wanted[begin : begin + size]
+                    job = Job(
+                        network, scaled.domain, scaled.bounds, k, some,
+                        k < len(member.weights) - 1, deadline,
+                        stop if executor is None else None,
+                    )  # fmt: skip
+                    start = _started(work, job, executor)
+                    pending.append((i, some, scaled.neurons[0][k][some], start))
+            for i, some, unit, future in pending:
+                if stop():
+                    return Tightened(known, worked, solves)
+                done = future.result()
+                known = _kept(known, i, k, some, unit, done, slack[i][k], seen[i][k])
+                worked += some.size
+                solves += done.solves
+        finally:
+            for _, _, _, future in pending:
+                future.cancel()
         if pending:
             known = Interval().tighten(ensemble, domain, known)
     return Tightened(known, worked, solves)
+
+
+def _kept(
+    known: NeuronBounds, i: int, k: int, some: Indices, unit: Array, done: Done,
+    slack: Array, seen: Array,
+) -> NeuronBounds:  # fmt: skip
+    """What is known with the answer of a job, in units of `unit`, to some neurons.
+
+    Widened by `slack`, and dropped where a value of `seen` contradicts it.
+    """
+    low, high = known.lower[i][k].copy(), known.upper[i][k].copy()
+    least = done.lower * unit - slack[some]
+    most = done.upper * unit + slack[some]
+    values = seen[:, some]
+    wrong = (least > values.min(axis=0)) | (most < values.max(axis=0))
+    if wrong.any():
+        LOGGER.warning(
+            "Dropped bounds of %d neurons of member %d, layer %d: a solver "
+            "claims what a point contradicts.", wrong.sum(), i, k,
+        )  # fmt: skip
+    low[some] = np.where(wrong, low[some], np.maximum(low[some], least))
+    high[some] = np.where(wrong, high[some], np.minimum(high[some], most))
+    crossed = low > high  # two proofs of one number, by their margins
+    low[crossed], high[crossed] = high[crossed], low[crossed]
+    return known.with_layer(i, k, low, high)
 
 
 def tightened(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class SignTightening:
         good enough.
     outputs
         Whether to bound the predictions of the members, too.
+    instruction_set
+        ``""`` for the best of this machine.
 
     Examples
     --------
@@ -52,6 +55,7 @@ class SignTightening:
     nodes: int = 1000
     share: float = 1e-3
     outputs: bool = True
+    instruction_set: str = ""
 
     def tighten(
         self,
@@ -78,34 +82,35 @@ class SignTightening:
 
         A true answer of `stop`, asked now and then, ends the work.
         """
-        work = functools.partial(_solve, nodes=self.nodes, share=self.share)
+        work = functools.partial(_solve, self)
         return progressive(
             work, 1, ensemble, domain, bounds, executor, deadline,
             chosen=chosen, outputs=self.outputs, stop=stop,
         )  # fmt: skip
 
 
-def _solve(job: Job, nodes: int, share: float) -> Done:
+def _solve(step: SignTightening, job: Job) -> Done:
     low, high = job.bounds.lower[0][job.layer], job.bounds.upper[0][job.layer]
     before = max(SMALL, sum(job.network.hidden_widths[: job.layer]))
-    nodes = math.ceil(nodes * (SMALL / before) ** 2)
+    nodes = math.ceil(step.nodes * (SMALL / before) ** 2)
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper
     solves = 0
     for index, j in enumerate(job.neurons.tolist()):
-        tolerance = share * float(high[j] - low[j])
+        tolerance = step.share * float(high[j] - low[j])
         for sign, side in ((1.0, upper), (-1.0, lower)):
             if job.remaining() <= 0 or kernel() is None:
                 return Done(lower, upper, solves)
-            side[index] = sign * _largest(job, j, sign, nodes, tolerance)
+            tree = _tree(job, j, sign, tolerance, step.instruction_set)
+            side[index] = sign * _explored(tree, nodes, job)
             solves += 1
             if job.hidden and upper[index] <= 0:
                 break  # off: its lower bound is of no use
     return Done(lower, upper, solves)
 
 
-def _largest(job: Job, j: int, sign: float, nodes: int, tolerance: float) -> float:
-    """Bound of `sign` times the pre-activation of neuron j."""
+def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) -> Any:
+    """A search for the largest value of `sign` times the pre-activation of neuron j."""
     module, k, network, domain = kernel(), job.layer, job.network, job.domain
     assert module is not None
     alone = Network(
@@ -116,13 +121,19 @@ def _largest(job: Job, j: int, sign: float, nodes: int, tolerance: float) -> flo
     low, high = (
         np.concatenate(side[0][:k]) for side in (job.bounds.lower, job.bounds.upper)
     )
-    signs = module.Signs(model, domain.lower, domain.upper, low, high)
+    signs = module.Signs(model, domain.lower, domain.upper, low, high, instructions)
     tree = module.Tree(signs, 0.0, 0.0, tolerance)
     tree.plant()
-    left = nodes
-    while tree.open and left > 0 and job.remaining() > 0:
+    return tree
+
+
+def _explored(tree: Any, nodes: int, job: Job) -> float:
+    """What the search proves with so many nodes, in the time of the job."""
+    while tree.open and nodes > 0:
         seconds = min(SLICE_SECONDS, job.remaining())
-        left -= tree.explore(
-            nodes=left, seconds=seconds, bytes=math.inf, dive=1, threads=1
+        if seconds <= 0:
+            break
+        nodes -= tree.explore(
+            nodes=nodes, seconds=seconds, bytes=math.inf, dive=1, threads=1
         )
     return float(tree.bound)
