@@ -81,12 +81,14 @@ struct Program {
     return at > 0.0 ? at : 0.0;
   }
   double worth(int item, std::uint8_t v) const {
-    if (item < d) return g[item] * across(item, v);
-    return p[item - d] * above(item, v) - lambda[item - d] * across(item, v);
+    const double at = across(item, v);
+    if (item < d) return g[item] * at;
+    return (at > 0.0 ? p[item - d] - lambda[item - d] : -lambda[item - d]) * at;
   }
   double climb(int item, std::uint8_t v) const {
-    if (item < d) return dg[item] * across(item, v);
-    return dp[item - d] * above(item, v) - dlambda[item - d] * across(item, v);
+    const double at = across(item, v);
+    if (item < d) return dg[item] * at;
+    return (at > 0.0 ? dp[item - d] - dlambda[item - d] : -dlambda[item - d]) * at;
   }
 
   // The line of neuron i through the corners given.
@@ -389,10 +391,14 @@ struct Program {
     const std::uint8_t others = may[item] & ~tied[item], w = one_of(tied[item]);
     if (!others) return;
     const double now = worth(item, w), pace = climb(item, w);
+    const double drift =
+        item < d ? std::fabs(dg[item])
+                 : std::fabs(dp[item - d]) + std::fabs(dlambda[item - d]);
+    const double rounding = kSingular * (1.0 + side[item] * drift);
     for (std::uint8_t v = kO; v <= kL; v <<= 1) {
       if (!(others & v)) continue;
-      const double speed = climb(item, v), gain = speed - pace;
-      if (!(gain > kLean * (1e-3 + std::fabs(speed) + std::fabs(pace)))) continue;
+      const double gain = climb(item, v) - pace;
+      if (!(gain > rounding)) continue;
       const double t = larger(now - worth(item, v), 0.0) / gain;
       if (t < when[item]) when[item] = t, rate[item] = gain, what[item] = v;
     }
@@ -415,7 +421,7 @@ struct Program {
     for (int i = 0; i < d + n; ++i) look_ahead(i);
     double t = 0.0, slope = -std::fabs(theta);
     int first = -1;
-    for (;;) {
+    for (int lap = 0;; ++lap) {
       double soonest = std::numeric_limits<double>::infinity();
       for (int i = 0; i < d + n; ++i) soonest = smaller(soonest, when[i]);
       // Of ties at the same time the one that bends the bound most: others may depend
@@ -428,7 +434,7 @@ struct Program {
       value += slope * (when[first] - t);
       t = when[first];
       slope += rate[first];
-      if (slope >= 0.0 || !single(tied[first])) {
+      if (slope >= 0.0 || !single(tied[first]) || lap > 2 * (d + n)) {
         tied[first] |= what[first];
         break;
       }

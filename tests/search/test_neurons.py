@@ -317,6 +317,17 @@ def test_ctrl_c_leaves_no_work_in_the_executor():
         assert all(f.done() or f.running() for f in submitted[:-1])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"starts": -1}, {"polished": 1.5}, {"dive": 0}, {"tightening_nodes": -5},
+     {"tightening_nodes": 2.5}],
+    ids=repr,
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match="Expected"):
+        NeuronSearch(**wrong)
+
+
 def test_a_callback_stops_the_search():
     problem = endless_case()
     tools = Tools(Limits(nodes=10**6), callback=lambda progress: progress.nodes > 0)

@@ -52,6 +52,14 @@ class Engine(abc.ABC):
     dive: int = 256
     instruction_set: str = ""
 
+    def __post_init__(self) -> None:
+        for name, least in (("starts", 0), ("polished", 0), ("dive", 1)):
+            value = getattr(self, name)
+            if value != int(value) or value < least:
+                raise ValueError(
+                    f"Expected a whole number >= {least}, got {value} at {name}."
+                )
+
     def solve(self, problem: Problem, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         tree: Tree | None = None

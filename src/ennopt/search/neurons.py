@@ -62,6 +62,11 @@ class NeuronSearch(Engine):
     dive: int = 1
     tightening_nodes: int = 1000
 
+    def __post_init__(self) -> None:
+        Engine.__post_init__(self)
+        if self.tightening_nodes:
+            SignTightening(self.tightening_nodes)
+
     def _begin(self, run: Run) -> tuple[Scheme, Tree]:
         domain = run.problem.domain
         run.offer(0.5 * (domain.lower + domain.upper))

@@ -20,6 +20,7 @@ from ennopt.bounds.objective import Objective
 from ennopt.milp.formulation import ABSENT, big_m
 from ennopt.milp.highs import HotLp
 from ennopt.milp.model import Indices, MilpStatus
+from ennopt.milp.units import normalized
 from ennopt.network import Array, Ensemble
 from ennopt.problem import Problem
 from ennopt.search.tree import Explored, PlainTree, Tree, tolerance_of
@@ -155,9 +156,13 @@ class _PlainSigns:
     def __init__(self, problem: Problem, bounds: NeuronBounds) -> None:
         ensemble, domain = summands(problem), problem.domain
         self.margin = Objective.of(problem.ensemble, domain).margin
-        self._low, self._high = bounds.flat()
-        self._made = big_m(ensemble, domain, bounds, relaxed=True)
+        self._scaled = normalized(ensemble, domain, bounds)
+        self._made = big_m(
+            self._scaled.ensemble, self._scaled.domain, self._scaled.bounds,
+            relaxed=True,
+        )  # fmt: skip
         self._program = HotLp(self._made.model)
+        self._low, self._high = self._scaled.bounds.flat()
         layers = [at for member in self._made.neurons for at in member]
         nowhere: Indices = np.zeros(0, np.int64)
         self._y = np.concatenate([nowhere, *(at.y for at in layers)])
@@ -184,7 +189,7 @@ class _PlainSigns:
             states = row[2:].view(np.uint8)[self._num_inputs :][: self._num_neurons]
             found = self._bound(row, states)
             if found is not None:
-                points.append(self._made.point(found))
+                points.append(self._made.point(found) * self._scaled.inputs)
             if row[0] <= cutoff:
                 continue
             neuron = self._worst(found, states, row[1] == 0.0)
@@ -216,7 +221,7 @@ class _PlainSigns:
             if self._program.refuted():
                 row[0] = -math.inf
             return None
-        row[0] = min(row[0], found.bound + self.margin)
+        row[0] = min(row[0], found.bound * self._scaled.output + self.margin)
         return found.x
 
     def _worst(self, found: Array | None, states: States, missed: bool) -> int:

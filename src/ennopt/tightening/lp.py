@@ -13,6 +13,7 @@ from ennopt.bounds.neurons import NeuronBounds
 from ennopt.domain import Domain
 from ennopt.milp.formulation import sub_network
 from ennopt.milp.highs import HotLp
+from ennopt.milp.model import MilpResult, MilpStatus
 from ennopt.network import Ensemble
 from ennopt.tightening.progressive import (
     Chosen,
@@ -89,12 +90,15 @@ def _solve(job: Job) -> Done:
         form, constant = made.preactivation(0, job.layer, j)
         if job.remaining() <= 0:
             break
-        found = program.maximize(form, constant, job.remaining())
-        upper[index] = found.bound
+        upper[index] = _bound(program.maximize(form, constant, job.remaining()))
         solves += 1
         if job.hidden and upper[index] <= 0:
             continue  # off: its lower bound is of no use
-        found = program.maximize(-form, -constant, job.remaining())
-        lower[index] = -found.bound
+        lower[index] = -_bound(program.maximize(-form, -constant, job.remaining()))
         solves += 1
     return Done(lower, upper, solves)
+
+
+def _bound(found: MilpResult) -> float:
+    """What is proved; a network's program has points, whatever the solver says."""
+    return math.inf if found.status is MilpStatus.INFEASIBLE else found.bound

@@ -57,6 +57,12 @@ class SignTightening:
     outputs: bool = True
     instruction_set: str = ""
 
+    def __post_init__(self) -> None:
+        if self.nodes != int(self.nodes) or self.nodes < 1:
+            raise ValueError(f"Expected a whole number of nodes, got {self.nodes}.")
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"Expected a share in (0, 1), got {self.share}.")
+
     def tighten(
         self,
         ensemble: Ensemble,
