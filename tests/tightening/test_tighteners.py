@@ -274,3 +274,34 @@ def test_bad_settings_are_refused():
         MilpTightening(seconds=0)
     with pytest.raises(ValueError, match="among highs, scip, gurobi"):
         MilpTightening(backend="cbc")
+
+
+def test_searches_end_where_corners_tie_up_to_rounding():
+    """Of this neuron's two corners each once seemed better than the other, for ever."""
+    member = Network(
+        (
+            [[0, 1, 0], [-1, 1, 0], [0, 1, 0], [-1, 1, -1]],
+            [[0, 0, 0, -1], [0, 1, 0, -1], [-1, 0, -1, -1]],
+            [[0, -1, 0], [1, 0, 0], [1, 0, -1]],
+            [[0, -1, -1]],
+        ),
+        ([0, 1, 1, -1], [0, 0, 1], [0, 1, 0], [-1]),
+    )
+    ensemble = Ensemble((member,))
+    domain = Domain(
+        [-1.4081775621983377, 0.2580667103729512, 0.715604123602207],
+        [9998.591822437802, 100.25806671037296, 0.815604123602207],
+    )
+    bounds = SignTightening().tighten(
+        ensemble, domain, Crown().tighten(ensemble, domain)
+    )
+    points = domain.sample(2000, np.random.default_rng(0))
+    assert bounds.contains([member.preactivations(points)])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"nodes": 0}, {"nodes": 2.5}, {"share": 0.0}, {"share": 1.0}], ids=repr
+)
+def test_searches_of_no_size_are_refused(wrong):
+    with pytest.raises(ValueError, match="Expected"):
+        SignTightening(**wrong)
