@@ -20,6 +20,7 @@ from ennopt.search.engine import SLICE_SECONDS, Engine, halted
 from ennopt.search.schemes import Scheme, Signs, summands
 from ennopt.search.tree import Tree
 from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.progressive import Progressive
 from ennopt.tightening.signs import SignTightening
 
 GLANCE_NODES = 500
@@ -108,7 +109,7 @@ class NeuronSearch(Engine):
         self,
         run: Run,
         bounds: NeuronBounds,
-        step: LpTightening | SignTightening,
+        step: Progressive,
         executor: Executor | None,
     ) -> NeuronBounds:
         return step.run(

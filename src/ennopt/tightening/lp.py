@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.bounds.neurons import NeuronBounds
-from ennopt.domain import Domain
 from ennopt.milp.formulation import sub_network
 from ennopt.milp.highs import HotLp
 from ennopt.milp.model import MilpResult, MilpStatus
-from ennopt.network import Ensemble
-from ennopt.tightening.progressive import (
-    Chosen,
-    Done,
-    Job,
-    Tightened,
-    progressive,
-)
+from ennopt.tightening.progressive import Done, Job, Progressive
 
 NEURONS_PER_JOB = 16
 """Neurons that share a linear program, each starting from the last one's basis."""
 
 
 @dataclass(frozen=True, slots=True)
-class LpTightening:
+class LpTightening(Progressive):
     """Extremes of each unstable neuron over the linear relaxation of the layers before.
 
     Bounds are recomputed from the duals, so they hold whatever the solver's tolerance.
@@ -40,7 +30,7 @@ class LpTightening:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt import Domain, Ensemble, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> bounds = LpTightening().tighten(Ensemble([net]), Domain([-1.0], [1.0]))
     >>> bounds.upper[0][1].round(9).tolist()
@@ -49,35 +39,8 @@ class LpTightening:
 
     outputs: bool = True
 
-    def tighten(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-    ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`."""
-        return self.run(ensemble, domain, bounds, executor, deadline).bounds
-
-    def run(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-        chosen: Chosen | None = None,
-        stop: Callable[[], object] = lambda: None,
-    ) -> Tightened:
-        """As `tighten`, with counts, for some neurons only if `chosen` is given.
-
-        A true answer of `stop`, asked now and then, ends the work.
-        """
-        return progressive(
-            _solve, NEURONS_PER_JOB, ensemble, domain, bounds, executor, deadline,
-            chosen=chosen, outputs=self.outputs, stop=stop,
-        )  # fmt: skip
+    def _work(self) -> tuple[Callable[[Job], Done], int]:
+        return _solve, NEURONS_PER_JOB
 
 
 def _solve(job: Job) -> Done:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from concurrent.futures import Executor
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.bounds.neurons import NeuronBounds
-from ennopt.domain import Domain
 from ennopt.milp import backend
 from ennopt.milp.formulation import sub_network
 from ennopt.milp.model import (
@@ -19,14 +17,7 @@ from ennopt.milp.model import (
     MilpStatus,
     SolveOptions,
 )
-from ennopt.network import Ensemble
-from ennopt.tightening.progressive import (
-    Chosen,
-    Done,
-    Job,
-    Tightened,
-    progressive,
-)
+from ennopt.tightening.progressive import Done, Job, Progressive
 
 GAP = 1e-6
 """Relative gap of a MILP that bounds a neuron."""
@@ -36,7 +27,7 @@ RELATIVE_MARGIN = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class MilpTightening:
+class MilpTightening(Progressive):
     """Extremes of each unstable neuron over the layers before, as MILPs.
 
     At the time limit the solver's dual bound is kept. Once the first MILP decides
@@ -55,7 +46,7 @@ class MilpTightening:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt import Domain, Ensemble, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> bounds = MilpTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
     >>> bounds.upper[0][1].round(5).tolist()
@@ -72,32 +63,8 @@ class MilpTightening:
             raise ValueError(f"Expected seconds > 0, got {self.seconds}.")
         backend(self.backend)
 
-    def tighten(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-    ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`."""
-        return self.run(ensemble, domain, bounds, executor, deadline).bounds
-
-    def run(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-        chosen: Chosen | None = None,
-    ) -> Tightened:
-        """As `tighten`, with counts, for some neurons only if `chosen` is given."""
-        work = functools.partial(_solve, self)
-        return progressive(
-            work, 1, ensemble, domain, bounds, executor, deadline,
-            chosen=chosen, outputs=self.outputs,
-        )  # fmt: skip
+    def _work(self) -> tuple[Callable[[Job], Done], int]:
+        return functools.partial(_solve, self), 1
 
 
 def _solve(method: MilpTightening, job: Job) -> Done:

@@ -6,6 +6,7 @@ afresh: the answer does not depend on who runs them, or in which order.
 
 from __future__ import annotations
 
+import abc
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -126,78 +127,98 @@ Chosen = Sequence[Sequence[Flags]]
 """``chosen[i][k]``: which neurons of layer k of member i to work on, (width,)."""
 
 
-def progressive(
-    work: Callable[[Job], Done],
-    size: int,
-    ensemble: Ensemble,
-    domain: Domain,
-    bounds: NeuronBounds | None,
-    executor: Executor | None,
-    deadline: float | None,
-    *,
-    chosen: Chosen | None = None,
-    outputs: bool = True,
-    stop: Callable[[], object] = lambda: None,
-) -> Tightened:
-    """Run `work` over the unstable neurons of every layer but the first.
+class Progressive(abc.ABC):
+    """A tightening that bounds neurons one by one.
 
-    The first layer is linear in the inputs: interval arithmetic is exact there.
-
-    Parameters
-    ----------
-    work
-        Bounds the neurons of a job; must be picklable for executors of processes.
-    size
-        Neurons in a job.
-    ensemble, domain, bounds, executor, deadline
-        As for `Tightening.tighten`.
-    chosen
-        Work on these neurons only, still only if unstable; ``None`` for all.
-    outputs
-        Whether to work on the predictions of the members, too.
-    stop
-        Asked before the answer of each job; if true, what is known so far is returned.
+    Subclasses say how, and whether predictions count as neurons (`outputs`).
     """
-    known = Interval().tighten(ensemble, domain, bounds)
-    worked = solves = 0
-    reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
-    slack = [margins(member, reach) for member in ensemble.members]
-    points = domain.sample(WITNESSES, np.random.default_rng(0))
-    seen = [member.preactivations(points) for member in ensemble.members]
-    for k in range(1, max(len(member.weights) for member in ensemble.members)):
-        pending: list[tuple[int, Indices, Array, _Work]] = []
-        try:
-            for i, member in enumerate(ensemble.members):
-                if k >= len(member.weights):
-                    continue
-                wanted = _wanted(known, i, k, chosen, outputs)
-                if not wanted.size:
-                    continue
-                alone = Ensemble((member,), weights=np.ones(1))
-                scaled = normalized(alone, domain, known.member(i))
-                network = scaled.ensemble.members[0]
-                for begin in range(0, wanted.size, size):
-                    some = wanted[begin : begin + size]
-                    job = Job(
-                        network, scaled.domain, scaled.bounds, k, some,
-                        k < len(member.weights) - 1, deadline,
-                        stop if executor is None else None,
-                    )  # fmt: skip
-                    start = _started(work, job, executor)
-                    pending.append((i, some, scaled.neurons[0][k][some], start))
-            for i, some, unit, future in pending:
-                if stop():
-                    return Tightened(known, worked, solves)
-                done = future.result()
-                known = _kept(known, i, k, some, unit, done, slack[i][k], seen[i][k])
-                worked += some.size
-                solves += done.solves
-        finally:
-            for _, _, _, future in pending:
-                future.cancel()
-        if pending:
-            known = Interval().tighten(ensemble, domain, known)
-    return Tightened(known, worked, solves)
+
+    __slots__ = ()
+    outputs: bool
+
+    @abc.abstractmethod
+    def _work(self) -> tuple[Callable[[Job], Done], int]:
+        """What bounds the neurons of a job (picklable), and how many make one."""
+
+    def tighten(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+    ) -> NeuronBounds:
+        """Bounds no looser than `bounds`, valid on `domain`."""
+        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+
+    def run(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+        chosen: Chosen | None = None,
+        stop: Callable[[], object] = lambda: None,
+    ) -> Tightened:
+        """As `tighten`, with counts, over the unstable neurons of all but first layers.
+
+        The first layer is linear in the inputs: interval arithmetic is exact there.
+
+        Parameters
+        ----------
+        ensemble, domain, bounds, executor, deadline
+            As for `Tightening.tighten`.
+        chosen
+            Work on these neurons only, still only if unstable; ``None`` for all.
+        stop
+            Asked before the answer of each job, and by jobs that are not handed out;
+            if true, what is known so far is returned.
+        """
+        work, size = self._work()
+        outputs = self.outputs
+        known = Interval().tighten(ensemble, domain, bounds)
+        worked = solves = 0
+        reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
+        slack = [margins(member, reach) for member in ensemble.members]
+        points = domain.sample(WITNESSES, np.random.default_rng(0))
+        seen = [member.preactivations(points) for member in ensemble.members]
+        for k in range(1, max(len(member.weights) for member in ensemble.members)):
+            pending: list[tuple[int, Indices, Array, _Work]] = []
+            try:
+                for i, member in enumerate(ensemble.members):
+                    if k >= len(member.weights):
+                        continue
+                    wanted = _wanted(known, i, k, chosen, outputs)
+                    if not wanted.size:
+                        continue
+                    alone = Ensemble((member,), weights=np.ones(1))
+                    scaled = normalized(alone, domain, known.member(i))
+                    network = scaled.ensemble.members[0]
+                    for begin in range(0, wanted.size, size):
+                        some = wanted[begin : begin + size]
+                        job = Job(
+                            network, scaled.domain, scaled.bounds, k, some,
+                            k < len(member.weights) - 1, deadline,
+                            stop if executor is None else None,
+                        )  # fmt: skip
+                        start = _started(work, job, executor)
+                        pending.append((i, some, scaled.neurons[0][k][some], start))
+                for i, some, unit, future in pending:
+                    if stop():
+                        return Tightened(known, worked, solves)
+                    done = future.result()
+                    known = _kept(
+                        known, i, k, some, unit, done, slack[i][k], seen[i][k]
+                    )
+                    worked += some.size
+                    solves += done.solves
+            finally:
+                for _, _, _, future in pending:
+                    future.cancel()
+            if pending:
+                known = Interval().tighten(ensemble, domain, known)
+        return Tightened(known, worked, solves)
 
 
 def _kept(

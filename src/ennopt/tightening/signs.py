@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.neurons import NeuronBounds
-from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
-from ennopt.tightening.progressive import Chosen, Done, Job, Tightened, progressive
+from ennopt.tightening.progressive import Done, Job, Progressive
 
 SMALL = 20
 """Neurons before a neuron up to which its searches may take all their nodes; a node
@@ -26,7 +23,7 @@ SLICE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class SignTightening:
+class SignTightening(Progressive):
     """Extremes of each unstable neuron by branching on the signs of those before it.
 
     What the search has proved when its nodes are spent holds. It needs the compiled
@@ -46,6 +43,7 @@ class SignTightening:
 
     Examples
     --------
+    >>> from ennopt import Domain, Ensemble, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> bounds = SignTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
     >>> bounds.upper[0][1].round(2).tolist()
@@ -63,36 +61,8 @@ class SignTightening:
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"Expected a share in (0, 1), got {self.share}.")
 
-    def tighten(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-    ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`."""
-        return self.run(ensemble, domain, bounds, executor, deadline).bounds
-
-    def run(
-        self,
-        ensemble: Ensemble,
-        domain: Domain,
-        bounds: NeuronBounds | None = None,
-        executor: Executor | None = None,
-        deadline: float | None = None,
-        chosen: Chosen | None = None,
-        stop: Callable[[], object] = lambda: None,
-    ) -> Tightened:
-        """As `tighten`, with counts, for some neurons only if `chosen` is given.
-
-        A true answer of `stop`, asked now and then, ends the work.
-        """
-        work = functools.partial(_solve, self)
-        return progressive(
-            work, 1, ensemble, domain, bounds, executor, deadline,
-            chosen=chosen, outputs=self.outputs, stop=stop,
-        )  # fmt: skip
+    def _work(self) -> tuple[Callable[[Job], Done], int]:
+        return functools.partial(_solve, self), 1
 
 
 def _solve(step: SignTightening, job: Job) -> Done:
