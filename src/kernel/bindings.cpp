@@ -285,10 +285,8 @@ NB_MODULE(_kernel, m) {
       .def_prop_ro("bound", &Tree::bound)
       .def_prop_ro("value", &Tree::value)
       .def_prop_ro("cutoff", &Tree::cutoff)
-      .def_prop_ro("stuck", &Tree::stuck)
       .def_prop_ro("operations", &Tree::operations)
       .def_prop_ro("open", &Tree::open)
-      .def_prop_ro("bytes", &Tree::bytes)
       .def("best_point", [](const Tree& tree) {
         return vector(tree.point().data(), tree.point().size());
       });

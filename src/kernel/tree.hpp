@@ -31,7 +31,6 @@ class Store {
   std::uint64_t put(const double* node);
   double* at(std::uint64_t slot);
   void release(std::uint64_t slot) { free_.push_back(slot); }
-  std::size_t bytes() const { return chunks_.size() * kChunk * stride_ * sizeof(double); }
 
  private:
   static constexpr std::size_t kChunk = 1024;
@@ -68,8 +67,6 @@ class Tree {
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
   std::size_t open() const;
-  std::size_t bytes() const { return store_.bytes(); }
-  double stuck() const { return stuck_; }
   double operations() const { return operations_; }  // of matrix products so far
   const std::vector<double>& point() const { return point_; }
   const Scheme& scheme() const { return *scheme_; }

@@ -25,7 +25,7 @@ from ennopt.network import Array, Ensemble
 from ennopt.problem import Problem
 from ennopt.search.tree import Explored, PlainTree, Tree, tolerance_of
 
-O, U, L = 1, 2, 4  # noqa: E741 - the corners of a neuron, as in src/kernel/program.hpp
+O, U, L = 1, 2, 4  # noqa: E741 - the corners of a neuron, as in src/kernel/model.hpp
 FREE, HELD_ON, HELD_OFF = (O | U | L) << 3, (O | U) << 3, (O | L) << 3
 """A neuron of a node of signs in one byte: the corners that are allowed to it, three
 bits up; below, those tied in the last basis, which only the kernel uses."""
