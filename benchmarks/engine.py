@@ -34,11 +34,11 @@ def solve_one(path: str, method: str, limit: float, threads: int, gap: float) ->
     """Solve one instance in this process and report on it."""
     begin = time.perf_counter()
     from ennopt.domain import Domain
+    from ennopt.methods import method_named
     from ennopt.network import read_npz
     from ennopt.problem import Problem
     from ennopt.result import Limits
     from ennopt.run import Tools
-    from ennopt.search.methods import method_named
 
     ensemble = read_npz(path)
     problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()

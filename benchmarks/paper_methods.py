@@ -45,7 +45,7 @@ BOUNDS = ("lp", "targeted", "milp")
 def methods(limit: float) -> dict[str, Callable[[], object]]:
     """The methods; the paper's time limits in proportion to the limit of a run."""
     from ennopt import BigM, BoxSearch, BranchAndCut, Targeted, TwoPhase
-    from ennopt.search.two_phase import PhaseOne
+    from ennopt.paper.two_phase import PhaseOne
 
     # 5 s of 3,600 for a MILP would be 0.02 s here: too short to start a solver.
     targeted = Targeted(milp_seconds=min(5.0, 0.02 * limit))
@@ -87,7 +87,7 @@ def root_bounds(problem: object, name: str, limit: float) -> dict[str, object]:
 
     from ennopt import LpTightening, MilpTightening, Targeted
     from ennopt.milp.formulation import big_m
-    from ennopt.search.strengthened import root_rounds
+    from ennopt.paper.strengthened import root_rounds
 
     ensemble, domain = problem.ensemble, problem.domain  # type: ignore[attr-defined]
     begin = time.perf_counter()

@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 
 from ennopt.domain import Domain
+from ennopt.engine.box_search import BoxSearch
 from ennopt.network import read_npz
 from ennopt.problem import Problem
 from ennopt.result import Limits, Progress, Result
 from ennopt.run import Callback, Tools
-from ennopt.search.box import BoxSearch
 
 PROMPT_SECONDS = 5.0
 """Length of a run that measures how soon it stops."""

@@ -5,7 +5,7 @@ import pytest
 
 import ennopt
 from ennopt import BigM, Domain, Ensemble, Network, Status, maximize, minimize
-from ennopt.search.methods import METHODS
+from ennopt.methods import METHODS
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
 

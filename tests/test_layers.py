@@ -10,7 +10,8 @@ import ennopt
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
     "version", "extras", "network", "domain", "problem", "result", "run", "bounds",
-    "milp", "tightening", "search", "convert", "api", "learn", "study", "cli",
+    "milp", "tightening", "engine", "paper", "methods", "convert", "api", "learn",
+    "study", "cli",
 ]  # fmt: skip
 FOREIGN = {
     "highspy": "milp/highs.py",

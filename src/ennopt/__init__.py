@@ -8,23 +8,23 @@
 """
 
 from ennopt.api import maximize, minimize
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.engine.sign_tightening import SignTightening
 from ennopt.network import Ensemble, ModelConfigurationError, Network
+from ennopt.paper.bigm import BigM
+from ennopt.paper.branch_and_cut import BranchAndCut
+from ennopt.paper.targeted import Targeted
+from ennopt.paper.two_phase import TwoPhase
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.run import Tools
-from ennopt.search.bigm import BigM
-from ennopt.search.box import BoxSearch
-from ennopt.search.branch_and_cut import BranchAndCut
-from ennopt.search.neurons import NeuronSearch
-from ennopt.search.two_phase import TwoPhase
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.signs import SignTightening
-from ennopt.tightening.targeted import Targeted
 from ennopt.version import VERSION
 
 __version__ = VERSION

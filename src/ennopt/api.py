@@ -10,10 +10,10 @@ from typing import Any
 
 from ennopt.convert import load
 from ennopt.domain import Domain
+from ennopt.methods import Method, method_named
 from ennopt.problem import Output, Problem, Sense
 from ennopt.result import Limits, Progress, Result
 from ennopt.run import Callback, Tools
-from ennopt.search.methods import Method, method_named
 
 
 def maximize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network

@@ -26,7 +26,7 @@ from ennopt.milp.model import (
     SolveHooks,
     SolveOptions,
 )
-from ennopt.milp.units import normalized
+from ennopt.milp.scaling import normalized
 from ennopt.network import Ensemble
 from ennopt.tightening.lp import LpTightening
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from ways import MODULE, SETS, boxes_in, fresh, settings_of
 
-from ennopt.bounds.compiled import compile_model
-from ennopt.bounds.node import bound_nodes
-from ennopt.bounds.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.compiled import compile_model
+from ennopt.engine.node import bound_nodes
+from ennopt.engine.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Ensemble
 from oracles import (
     DEGENERATE,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ways import WAYS, boxes_in, fresh
 
-from ennopt.bounds.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.domain import Domain
+from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
 from oracles import (
     DEGENERATE,
     exact_maximum,

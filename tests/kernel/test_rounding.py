@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from ways import WAYS, by_kernel
 
-from ennopt.bounds.compiled import kernel
-from ennopt.bounds.concretise import Cut, support
-from ennopt.bounds.nodes import (
+from ennopt.domain import Domain
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.compiled import kernel
+from ennopt.engine.concretise import Cut, support
+from ennopt.engine.nodes import (
     OFF,
     ON,
     Fate,
@@ -18,12 +20,10 @@ from ennopt.bounds.nodes import (
     Nodes,
     NodeSettings,
 )
-from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.search.box import BoxSearch
 from oracles import random_ensemble, random_network
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")

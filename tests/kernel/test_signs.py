@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from ways import MODULE, SETS
 
-from ennopt.bounds.compiled import compile_model
-from ennopt.bounds.nodes import Fate
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
+from ennopt.engine.compiled import compile_model
+from ennopt.engine.nodes import Fate
+from ennopt.engine.schemes import FREE, HELD_OFF, HELD_ON, Signs, summands
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
-from ennopt.search.schemes import FREE, HELD_OFF, HELD_ON, Signs, summands
 from ennopt.tightening.lp import LpTightening
 from oracles import (
     DEGENERATE,

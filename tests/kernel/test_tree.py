@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from ennopt.bounds.compiled import kernel
-from ennopt.bounds.nodes import OFF, ON, NodeModel, Nodes
 from ennopt.bounds.relaxation import Crown
 from ennopt.domain import Domain
+from ennopt.engine.compiled import kernel
+from ennopt.engine.nodes import OFF, ON, NodeModel, Nodes
+from ennopt.engine.schemes import HELD_OFF, HELD_ON, Boxes, Signs, summands
 from ennopt.problem import Problem
-from ennopt.search.schemes import HELD_OFF, HELD_ON, Boxes, Signs, summands
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
 BOXES = Boxes()

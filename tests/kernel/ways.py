@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ennopt.bounds.compiled import compile_model, kernel
-from ennopt.bounds.node import bound_nodes
-from ennopt.bounds.nodes import NodeModel, Nodes
+from ennopt.engine.compiled import compile_model, kernel
+from ennopt.engine.node import bound_nodes
+from ennopt.engine.nodes import NodeModel, Nodes
 
 MODULE = kernel()
 SETS = MODULE.instruction_sets() if MODULE else []

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ennopt.methods import METHODS, method_named
 from ennopt.network import read_npz
-from ennopt.search.methods import METHODS, method_named
 from ennopt.study import plan
 from ennopt.study.machine import (
     machine,

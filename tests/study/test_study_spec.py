@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ennopt.search.bigm import BigM
-from ennopt.search.box import BoxSearch
-from ennopt.search.branch_and_cut import BranchAndCut
-from ennopt.search.methods import METHODS, method_named
-from ennopt.search.two_phase import TwoPhase
+from ennopt.engine.box_search import BoxSearch
+from ennopt.methods import METHODS, method_named
+from ennopt.paper.bigm import BigM
+from ennopt.paper.branch_and_cut import BranchAndCut
+from ennopt.paper.root_bound import RootBound
+from ennopt.paper.two_phase import TwoPhase
 from ennopt.study.expression import read_method, vocabulary
 from ennopt.study.report import ORDER
-from ennopt.study.root_bound import RootBound
 from ennopt.study.spec import Files, Library, read_study, study_from
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))

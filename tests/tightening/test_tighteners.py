@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
+from ennopt.engine.sign_tightening import SignTightening
 from ennopt.milp.model import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.tightening import milp as milp_tightening
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import tightened
-from ennopt.tightening.signs import SignTightening
 
 TIGHTENERS = [
     Interval(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import magnitudes, margins
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble, Network

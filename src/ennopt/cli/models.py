@@ -7,19 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.cli.bounds import read_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
+from ennopt.engine.auto import Auto
+from ennopt.methods import METHODS
 from ennopt.milp import available_backends
 from ennopt.network import Ensemble
 from ennopt.problem import Problem
-from ennopt.search.auto import Auto
-from ennopt.search.methods import METHODS
 
 
 def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -118,7 +116,7 @@ def describe_on(ensemble: Ensemble, domain: Domain) -> dict[str, Any]:
     bounds: NeuronBounds | None = None
     for tightener in (Interval(), Crown()):
         bounds = tightener.tighten(ensemble, domain, bounds)
-        low, high = _output_range(ensemble, bounds)
+        low, high = bounds.prediction(ensemble.weights)
         rows.append(
             {
                 "by": type(tightener).__name__,
@@ -136,17 +134,6 @@ def describe_on(ensemble: Ensemble, domain: Domain) -> dict[str, Any]:
         choice = Auto().choose(Problem(ensemble, domain))
         facts["auto"] = {"method": repr(choice.method), "reason": choice.reason}
     return facts
-
-
-def _output_range(ensemble: Ensemble, bounds: NeuronBounds) -> tuple[float, float]:
-    """Range of the prediction (of the first output) by the members' own ranges."""
-    low = np.array([member[-1][0] for member in bounds.lower])
-    high = np.array([member[-1][0] for member in bounds.upper])
-    w = ensemble.weights
-    return (
-        float(np.where(w > 0, low, high) @ w),
-        float(np.where(w > 0, high, low) @ w),
-    )
 
 
 def run_convert(options: argparse.Namespace) -> int:

@@ -10,10 +10,10 @@ from ennopt.api import available_cores, solve
 from ennopt.cli.bounds import add_bounds, read_domain
 from ennopt.cli.log import ProgressLog
 from ennopt.convert import load
+from ennopt.methods import METHODS, method_named
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.search.methods import METHODS, method_named
 
 EXIT_NO_ANSWER = 1
 EXIT_INTERRUPTED = 130

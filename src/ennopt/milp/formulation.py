@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices, LinearModel
 from ennopt.network import Array, Ensemble, Network

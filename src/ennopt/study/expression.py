@@ -16,9 +16,9 @@ import pkgutil
 from dataclasses import is_dataclass
 from typing import Any
 
-from ennopt.search.methods import METHODS, Method, method_named
+from ennopt.methods import METHODS, Method, method_named
 
-ROOMS = ("ennopt.bounds", "ennopt.milp", "ennopt.tightening", "ennopt.search")
+ROOMS = ("ennopt.bounds", "ennopt.tightening", "ennopt.engine", "ennopt.paper")
 
 
 def read_method(text: str) -> Method:
@@ -115,7 +115,7 @@ def vocabulary() -> dict[str, type]:
 def modules() -> list[str]:
     """The modules whose constructors an expression may use."""
     return [
-        "ennopt.study.root_bound",
+        "ennopt.paper.root_bound",
         *(
             entry.name
             for room in ROOMS

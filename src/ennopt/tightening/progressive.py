@@ -16,12 +16,12 @@ from typing import Protocol
 
 import numpy as np
 
-from ennopt.bounds.neurons import NeuronBounds
+from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Interval
 from ennopt.bounds.rounding import margins
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices
-from ennopt.milp.units import normalized
+from ennopt.milp.scaling import normalized
 from ennopt.network import Array, Ensemble, Network
 
 LOGGER = logging.getLogger(__name__)

@@ -1,0 +1,5 @@
+"""The feasible set, and how it is read from what a user gives."""
+
+from ennopt.domain.sets import Domain
+
+__all__ = ["Domain"]

@@ -1,0 +1,1 @@
+"""Our own searches: on boxes of inputs, and on the signs of neurons."""

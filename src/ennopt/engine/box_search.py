@@ -1,0 +1,82 @@
+"""Branch and bound on the inputs with compiled linear-relaxation bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ennopt.engine.compiled import kernel
+from ennopt.engine.nodes import NodeSettings
+from ennopt.engine.schemes import Boxes, Scheme
+from ennopt.engine.search import Engine
+from ennopt.engine.tree import Tree
+from ennopt.run import Run
+
+GLANCE_NEURONS = 500_000
+"""Nodes times neurons before values are sought: easy problems end there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSearch(Engine):
+    """Branch and bound on the inputs: our own exact method for up to a dozen of them.
+
+    A node is a box; its bound comes from linear majorants of the members that are
+    summed before they are maximized. The kernel explores thousands of nodes per
+    second; the method only hands out work.
+
+    Parameters
+    ----------
+    starts
+        Random points from which a value is sought, unless a glance proves.
+    polished
+        How many of the best points are polished by linear programs.
+    dive
+        Nodes explored below one popped node before the best open node is popped again.
+    instruction_set
+        ``""`` for the best of this machine, or one of the kernel's.
+    row_slopes, vertex_lines
+        The two rules for deep networks; worth their price beyond one hidden layer.
+    slope_steps
+        Most steps that improve the slopes of a node close to the cutoff.
+
+    Examples
+    --------
+    >>> from ennopt import Ensemble, Network, maximize
+    >>> absolute = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> maximize(Ensemble([absolute]), [(-2, 1)], method=BoxSearch()).value
+    2.0
+    """
+
+    row_slopes: bool = True
+    vertex_lines: bool = True
+    slope_steps: int = 30
+
+    @property
+    def scheme(self) -> Boxes:
+        """Boxes, and what their bounds spend their time on."""
+        settings = NodeSettings(
+            max_steps=self.slope_steps,
+            row_slopes=self.row_slopes,
+            vertex_lines=self.vertex_lines,
+            output_lines=self.vertex_lines,
+        )
+        return Boxes(settings, self.instruction_set)
+
+    def _begin(self, run: Run) -> tuple[Scheme, Tree]:
+        with run.phase("search"):
+            tree = self.scheme.open(run.problem, run.limits.gap)
+            tree.plant()
+            self._glance(run, tree)
+        if tree.open and run.ended() is None:
+            self._first_values(run)
+        return self.scheme, tree
+
+    def _glance(self, run: Run, tree: Tree) -> None:
+        """A few nodes of the kernel, which climbs from what it meets."""
+        domain = run.problem.domain
+        run.offer(0.5 * (domain.lower + domain.upper))
+        if kernel() is None or run.x is None:
+            return
+        tree.offer(run.x)
+        neurons = max(1, run.problem.ensemble.num_neurons)
+        nodes = min(max(8, GLANCE_NEURONS // neurons), run.limits.nodes)
+        self._explore(run, tree, nodes, run.remaining(), threads=1)

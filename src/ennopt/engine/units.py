@@ -1,0 +1,166 @@
+"""Units of work: explore these nodes, for at most so many nodes, knowing this point.
+
+A unit is plain data and its result too, so the same unit runs here, in a thread, in
+another process or on a cluster. The incumbent is shared between rounds: a unit starts
+with the best point known when it was handed out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from ennopt.engine.schemes import Scheme
+from ennopt.engine.tree import Tree
+from ennopt.network import Array
+from ennopt.problem import Problem
+from ennopt.run import Run
+
+UNIT_SECONDS = 0.5
+"""Longest time of a unit: how long a limit or Ctrl-C may have to wait."""
+
+FIRST_NODES = 256
+"""Nodes explored here before units are handed out: easy problems need no more."""
+
+NODES_PER_UNIT = 64
+"""Most open nodes handed out in one unit."""
+
+POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """Explore `nodes` for at most `limit` nodes and `seconds`.
+
+    Parameters
+    ----------
+    problem, scheme, gap, dive
+        What the tree is made from.
+    nodes
+        Open nodes of the scheme, (num_nodes, num_numbers).
+    x
+        Best point known, (num_inputs,).
+    limit, seconds, bytes
+        When to return.
+    """
+
+    problem: Problem
+    scheme: Scheme
+    gap: float
+    dive: int
+    nodes: Array
+    x: Array
+    limit: float = math.inf
+    seconds: float = UNIT_SECONDS
+    bytes: float = 2.0 * 2**30
+
+    @property
+    def bound(self) -> float:
+        """Largest bound among the nodes handed out."""
+        return float(self.nodes[:, 0].max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitResult:
+    """What a unit returns.
+
+    Parameters
+    ----------
+    x
+        Best point known at its end, (num_inputs,).
+    closed
+        Bound proved for everything in the unit that is not in `nodes`.
+    nodes
+        The open nodes left.
+    count
+        Nodes bounded.
+    """
+
+    x: Array
+    closed: float
+    nodes: Array
+    count: int
+
+
+def explore_unit(unit: Unit) -> UnitResult:
+    """Do the work of a unit: a pure function."""
+    tree = unit.scheme.open(unit.problem, unit.gap)
+    tree.offer(unit.x)
+    tree.add(unit.nodes)
+    count = tree.explore(unit.limit, unit.seconds, unit.bytes, unit.dive, 1)
+    left = tree.take(tree.open)
+    return UnitResult(tree.best_point(), tree.bound, left, count)
+
+
+def explore_with(
+    executor: Executor,
+    run: Run,
+    tree: Tree,
+    make: Callable[[Array, float, float], Unit],
+    improve: Callable[[], None],
+) -> None:
+    """Hand out the open nodes of `tree` in units until a limit or a proof.
+
+    Parameters
+    ----------
+    executor
+        Anything whose ``submit`` returns futures with ``done`` and ``result``.
+    run
+        The record; its number of threads is the number of units in flight.
+    tree
+        The open nodes and the incumbent; nothing is explored in it.
+    make
+        ``make(nodes, limit, seconds)`` is the unit for some nodes.
+    improve
+        Called when the tree has a better point than the record.
+    """
+    pending: dict[Any, Unit] = {}
+    try:
+        _hand_out(executor, run, tree, make, improve, pending)
+    finally:
+        for future, unit in pending.items():
+            future.cancel()
+            tree.add(unit.nodes)  # unfinished work stays open
+
+
+def _hand_out(
+    executor: Executor,
+    run: Run,
+    tree: Tree,
+    make: Callable[[Array, float, float], Unit],
+    improve: Callable[[], None],
+    pending: dict[Any, Unit],
+) -> None:
+    """The loop of `explore_with`; `pending` holds what is under way."""
+    closed, flights = -math.inf, 2 * run.tools.threads
+    while (tree.open or pending) and run.ended() is None:
+        while tree.open and len(pending) < flights:
+            limit = math.inf
+            if math.isfinite(run.limits.nodes):
+                flying = sum(unit.limit for unit in pending.values())
+                left = run.limits.nodes - run.nodes - flying
+                if left <= 0:
+                    break
+                limit = math.ceil(left / flights)
+            nodes = tree.take(min(NODES_PER_UNIT, math.ceil(tree.open / flights)))
+            unit = make(nodes, limit, min(UNIT_SECONDS, run.remaining()))
+            pending[executor.submit(explore_unit, unit)] = unit
+        finished = [future for future in pending if future.done()]
+        if not finished:
+            time.sleep(POLL_SECONDS)
+            run.tick()
+            continue
+        for future in finished:
+            result = future.result()
+            del pending[future]
+            run.count(result.count)
+            tree.offer(result.x)
+            tree.add(result.nodes)
+            closed = max(closed, result.closed)
+        improve()
+        run.prove(max([tree.bound, closed, *(u.bound for u in pending.values())]))
+        run.tick()

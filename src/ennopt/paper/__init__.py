@@ -1,0 +1,1 @@
+"""The paper's methods: big-M, branch and cut, the two-phase algorithm."""

@@ -1,0 +1,362 @@
+"""One big-M model, strengthened by inequalities while it is solved.
+
+What branch and cut and Phase One have in common: the ideal cuts of Anderson et al. at
+fractional solutions, the Benders-dual inequalities of the paper at integer ones, and
+the record of what they did. A solver without callbacks gets rounds of ideal cuts at
+the root instead.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.milp.cuts import BendersCuts, IdealCuts
+from ennopt.milp.formulation import Formulation, big_m
+from ennopt.milp.highs import Highs
+from ennopt.milp.model import (
+    Backend,
+    Cut,
+    LicenceError,
+    LinearModel,
+    MilpProgress,
+    MilpResult,
+    MilpStatus,
+    Separation,
+    SolveHooks,
+    SolveOptions,
+    SolverError,
+)
+from ennopt.milp.scaling import Normalized, normalized
+from ennopt.network import Array
+from ennopt.paper.bigm import solver_margin, solver_options
+from ennopt.run import SOUNDNESS_SLACK, Run
+
+SLOWEST_ROUND = 1e-4
+"""Rounds at the root end when the bound falls by less than this, relatively."""
+
+ROOT_SHARE = 0.2
+"""Share of the time left that rounds at the root may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strengthening:
+    """Which inequalities are added, and how many.
+
+    Parameters
+    ----------
+    ideal_cuts
+        Most ideal single-neuron cuts in all; 0 for none.
+    benders
+        Whether integer solutions give Benders-dual inequalities.
+    violation
+        Smallest violation of an ideal cut that is worth a row, in units in which
+        neurons are of order one.
+    rounds
+        Most rounds at the root of a solver that takes no cuts inside its tree.
+    """
+
+    ideal_cuts: int = 0
+    benders: bool = False
+    violation: float = 1e-6
+    rounds: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("ideal_cuts", "rounds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} >= 0, got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """What rounds of cuts at the root did.
+
+    Parameters
+    ----------
+    before, after
+        Bound of the linear relaxation without and with cuts, rigorous.
+    cuts
+        Those that bind at the end.
+    generated
+        Cuts added in all.
+    rounds
+        Linear programs solved after the first.
+    """
+
+    before: float
+    after: float
+    cuts: list[Cut]
+    generated: int
+    rounds: int
+
+
+def root_rounds(
+    formulation: Formulation, limit: int, rounds: int = 50,
+    violation: float = 1e-6, seconds: float = math.inf,
+) -> Rounds:  # fmt: skip
+    """Solve the linear relaxation, add the violated ideal cuts, and again.
+
+    Parameters
+    ----------
+    formulation
+        A big-M model.
+    limit
+        Most cuts in all.
+    rounds
+        Most rounds.
+    violation
+        Smallest violation of a cut that is added.
+    seconds
+        Time limit.
+    """
+    begin = time.perf_counter()
+    relaxed, source = formulation.model.relaxed(), IdealCuts(formulation, violation)
+    found = _solved(relaxed, seconds)
+    before = after = found.bound
+    cuts: list[Cut] = []
+    done = 0
+    while found.x is not None and done < rounds and len(cuts) < limit:
+        new = source.separate(found.x)[: limit - len(cuts)]
+        left = seconds - (time.perf_counter() - begin)
+        if not new or left <= 0:
+            break
+        cuts += new
+        done += 1
+        found = _solved(relaxed.with_cuts(cuts), left)
+        fall = after - found.bound
+        after = min(after, found.bound)
+        if fall < SLOWEST_ROUND * max(1.0, abs(after)):
+            break
+    binding = cuts
+    if found.x is not None:
+        at = found.x
+        binding = [cut for cut in cuts if cut.violation(at) > -violation]
+    return Rounds(before, after, binding, len(cuts), done)
+
+
+def _solved(model: LinearModel, seconds: float) -> MilpResult:
+    found = Highs().solve(model, SolveOptions(time_limit=seconds))
+    if found.status is MilpStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """How the solve of a strengthened model ended.
+
+    Parameters
+    ----------
+    status
+        The solver's; ``FAILED`` also if its bound contradicts a point.
+    message
+        The solver's word.
+    """
+
+    status: MilpStatus
+    message: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Inequalities:
+    """Benders-dual inequalities, one for each pattern that a solution shows."""
+
+    source: BendersCuts
+    run: Run
+    units: Array
+    seen: set[bytes] = field(default_factory=set)
+    count: int = 0
+
+    def separate(self, point: Array, integral: bool) -> list[Cut]:
+        if not integral:
+            return []
+        pattern = self.source.pattern(point)
+        key = np.packbits(pattern > 0.5).tobytes()
+        if key in self.seen or self.run.ended() is not None:
+            return []
+        self.seen.add(key)
+        made = self.source.at(pattern)
+        if made is None:
+            return []
+        cut, x = made
+        self.count += 1
+        self.run.offer(x * self.units)  # the best point that has the same pattern
+        return [cut]
+
+
+def solve_strengthened(
+    run: Run,
+    solver: Backend,
+    bounds: NeuronBounds,
+    strengthening: Strengthening,
+    seconds: float = math.inf,
+    prefix: str = "",
+) -> Outcome:
+    """Solve the big-M model of the whole problem; tell the run what happens.
+
+    Parameters
+    ----------
+    run
+        Points are offered to it, bounds proved, nodes counted, details recorded.
+    solver
+        The backend.
+    bounds
+        Of all neurons.
+    strengthening
+        Which inequalities.
+    seconds
+        Time limit of its own, beside that of the run.
+    prefix
+        Of the names of the details.
+    """
+    problem = run.problem
+    same = normalized(problem.ensemble, problem.domain, bounds)
+    made = big_m(same.ensemble, same.domain, same.bounds)
+    work = _Solve(run, solver, same, made, strengthening, prefix)
+    return work.solve(min(seconds, run.remaining()))
+
+
+@dataclass(slots=True, eq=False)
+class _Solve:
+    run: Run
+    solver: Backend
+    same: Normalized
+    made: Formulation
+    config: Strengthening
+    prefix: str
+    counted: int = 0
+    root_bound: float = math.inf
+    contradictory: bool = False
+
+    def solve(self, seconds: float) -> Outcome:
+        begin, run, model = time.perf_counter(), self.run, self.made.model
+        inside = self.solver.capabilities.cuts
+        first = self.config.ideal_cuts and not inside
+        rounds = root_rounds(
+            self.made, self.config.ideal_cuts if first else 0, self.config.rounds,
+            self.config.violation, ROOT_SHARE * seconds,
+        )  # fmt: skip
+        run.prove(rounds.after * self.same.output)
+        model = model.with_cuts(rounds.cuts)
+        inequalities = _Inequalities(BendersCuts(self.made), run, self.same.inputs)
+        hooks = SolveHooks(
+            progress=self.told,
+            separations=self.separations(inequalities) if inside else (),
+            start=self.start(),
+        )
+        left = seconds - (time.perf_counter() - begin)
+        found, word = self.call(model, left, hooks)
+        run.count(found.nodes - self.counted)
+        if found.x is not None:
+            run.offer(self.made.point(found.x) * self.same.inputs)
+        self.prove(found.bound)
+        run.tick()
+        after = self.root_bound if inside else rounds.after
+        self.record(
+            columns=model.num_columns,
+            rows=self.made.model.num_rows,
+            binaries=model.num_integer,
+            solver_nodes=found.nodes,
+            cuts=max(0, found.cuts - inequalities.count) + rounds.generated,
+            inequalities=inequalities.count,
+            root_bound_before_cuts=rounds.before * self.same.output,
+            root_bound_after_cuts=min(after, rounds.before) * self.same.output,
+        )
+        self.notes(inside)
+        status = found.status
+        if self.contradictory or status not in (
+            MilpStatus.OPTIMAL, MilpStatus.TIME_LIMIT, MilpStatus.NODE_LIMIT,
+            MilpStatus.INTERRUPTED,
+        ):  # fmt: skip
+            run.notes.append(
+                f"{self.solver.name} failed ({word or status.value}); its bound was "
+                "not used."
+            )
+            status = MilpStatus.FAILED
+        if status is MilpStatus.INTERRUPTED and run.ended() is None:
+            run.interrupt()
+        return Outcome(status, word)
+
+    def call(
+        self, model: LinearModel, seconds: float, hooks: SolveHooks
+    ) -> tuple[MilpResult, str]:
+        options = solver_options(self.run, self.same, seconds)
+        try:
+            found = self.solver.solve(model, options, hooks)
+        except LicenceError:
+            raise
+        except SolverError as error:
+            return MilpResult(MilpStatus.FAILED), str(error)
+        return found, found.message
+
+    def separations(self, inequalities: _Inequalities) -> tuple[Separation, ...]:
+        config, chosen = self.config, []
+        if config.ideal_cuts:
+            source = IdealCuts(self.made, config.violation)
+            chosen.append(
+                Separation(
+                    source.separate,
+                    limit=config.ideal_cuts,
+                    violation=config.violation,
+                )
+            )
+        if config.benders:
+            # Implied by the relaxation, so never violated: added all the same, as
+            # the paper does.
+            chosen.append(
+                Separation(
+                    inequalities.separate,
+                    at_fractional=False,
+                    at_integral=True,
+                    violation=-math.inf,
+                )
+            )
+        return tuple(chosen)
+
+    def start(self) -> Array | None:
+        if self.run.x is None or not self.solver.capabilities.user_solutions:
+            return None
+        return self.made.assignment(self.run.x / self.same.inputs)
+
+    def told(self, moment: MilpProgress) -> bool:
+        run = self.run
+        run.count(moment.nodes - self.counted)
+        self.counted = moment.nodes
+        if moment.x is not None:
+            run.offer(self.made.point(moment.x) * self.same.inputs)
+        if moment.nodes <= 1:
+            self.root_bound = min(self.root_bound, moment.bound)
+        self.prove(moment.bound)
+        run.tick()
+        return run.ended() is not None
+
+    def prove(self, bound: float) -> None:
+        """Believe the solver, unless a point contradicts it."""
+        run = self.run
+        margin = solver_margin(self.solver, self.same, self.made.model)
+        proved = (bound + margin) * self.same.output
+        if proved < run.value - SOUNDNESS_SLACK * max(1.0, abs(run.value)):
+            self.contradictory = True
+        else:
+            run.prove(proved)
+
+    def record(self, **details: float) -> None:
+        self.run.details |= {self.prefix + key: entry for key, entry in details.items()}
+
+    def notes(self, inside: bool) -> None:
+        if inside:
+            return
+        if self.config.ideal_cuts:
+            self.run.notes.append(
+                f"{self.solver.name} takes no cuts inside its tree: ideal cuts were "
+                "added in rounds at the root only."
+            )
+        if self.config.benders:
+            self.run.notes.append(
+                f"{self.solver.name} takes no inequalities inside its tree: none of "
+                "Proposition 1 were added. They follow from the linear relaxation."
+            )

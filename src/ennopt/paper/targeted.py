@@ -1,0 +1,168 @@
+"""The paper's targeted strong bounds (Algorithm 2): MILPs for critical neurons only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.bounds.relaxation import Interval
+from ennopt.domain import Domain
+from ennopt.milp import backend, preferred_backend
+from ennopt.milp.formulation import big_m
+from ennopt.network import Ensemble
+from ennopt.paper.survey import Survey, survey
+from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.progressive import Tightened, Tightening
+
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """What Algorithm 2 did.
+
+    Parameters
+    ----------
+    bounds
+        The result.
+    first
+        The bounds before the survey.
+    survey
+        What was surveyed, and how.
+    critical
+        Critical neurons.
+    neurons, milps
+        Neurons that MILPs worked on, and how many MILPs: the first hidden layer needs
+        none, and a neuron whose sign the first MILP decides needs no second one.
+    """
+
+    bounds: NeuronBounds
+    first: NeuronBounds
+    survey: Survey
+    critical: int
+    neurons: int
+    milps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Targeted:
+    """Algorithm 2: bounds for all neurons, a survey, MILPs for critical neurons.
+
+    Parameters
+    ----------
+    nodes
+        K: fractional solutions to survey.
+    threshold
+        tau: mean discrepancy from which a neuron is critical. Zero makes every
+        unstable neuron critical, infinity none.
+    milp_seconds
+        Time limit of each of the two MILPs of a critical neuron; at the limit the
+        solver's dual bound is kept.
+    first
+        Bounds of all neurons before the survey, one step after the other.
+    backend
+        The solver; ``None`` for SCIP where installed, else HiGHS. A solver that does
+        not show its nodes gets a survey of linear programs of ours.
+    survey_seconds
+        Time limit of the survey.
+    survey_share
+        Most of the time left until the deadline that the survey may take, so that a
+        short run has time for the MILPs, too.
+    seed
+        Of the solver.
+
+    Examples
+    --------
+    >>> from ennopt.network import Network
+    >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> bounds = Targeted().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> bounds.upper[0][0].round(6).tolist()
+    [2.0, 1.0]
+    """
+
+    nodes: int = 1000
+    threshold: float = 0.01
+    milp_seconds: float = 5.0
+    first: tuple[Tightening, ...] = (LpTightening(),)
+    backend: str | None = None
+    survey_seconds: float = math.inf
+    survey_share: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ValueError(f"Expected nodes >= 1, got {self.nodes}.")
+        if not self.threshold >= 0:
+            raise ValueError(f"Expected threshold >= 0, got {self.threshold}.")
+
+    def tighten(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+    ) -> NeuronBounds:
+        """Bounds no looser than `bounds`, valid on `domain`."""
+        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+
+    def run(
+        self,
+        ensemble: Ensemble,
+        domain: Domain,
+        bounds: NeuronBounds | None = None,
+        executor: Executor | None = None,
+        deadline: float | None = None,
+        phase: Phase = lambda _: nullcontext(),
+        told: Callable[[NeuronBounds], bool] = lambda _: False,
+    ) -> Targets:
+        """As `tighten`, with what was done.
+
+        Parameters
+        ----------
+        ensemble, domain, bounds, executor, deadline
+            As for `tighten`.
+        phase
+            Opens a span of time under a name.
+        told
+            Called with bounds as they become known; a true answer ends the work.
+        """
+        known = Interval().tighten(ensemble, domain, bounds)
+        with phase("lp_bounds"):
+            for step in self.first:
+                known = step.tighten(ensemble, domain, known, executor, deadline)
+        stop = told(known)
+        with phase("survey"):
+            left = min(self.survey_seconds, self.survey_share * _left(deadline))
+            left = 0.0 if stop else left
+            # In the neurons' own units: the threshold is a pre-activation.
+            seen = survey(
+                big_m(ensemble, domain, known),
+                backend(self.backend or preferred_backend()),
+                self.nodes,
+                left,
+                self.seed,
+                stop=lambda: told(known),
+            )
+        chosen = seen.critical(self.threshold)
+        critical = sum(int(layer.sum()) for member in chosen for layer in member)
+        done = Tightened(known)
+        if critical and not told(known):
+            with phase("milp_bounds"):
+                done = MilpTightening(
+                    seconds=self.milp_seconds,
+                    backend=self.backend or preferred_backend(),
+                    outputs=False,
+                    seed=self.seed,
+                ).run(ensemble, domain, known, executor, deadline, chosen)
+        return Targets(done.bounds, known, seen, critical, done.neurons, done.solves)
+
+
+def _left(deadline: float | None) -> float:
+    return math.inf if deadline is None else deadline - time.perf_counter()

@@ -1,0 +1,54 @@
+"""The default method: what it picks, and that its answer is the pick's."""
+
+import numpy as np
+import pytest
+
+from ennopt.domain import Domain
+from ennopt.engine.auto import Auto
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+from oracles import exact_maximum, random_case, random_domain, random_ensemble
+
+
+def problem_of(rng, inputs, members, widths):
+    ensemble = random_ensemble(rng, members, inputs, widths)
+    return Problem(ensemble, random_domain(rng, inputs))
+
+
+@pytest.mark.parametrize("inputs", [1, 8])
+def test_few_inputs_are_branched_on(inputs, rng):
+    choice = Auto().choose(problem_of(rng, inputs, 3, (20, 20)))
+    assert choice.method == BoxSearch()
+    assert f"{inputs} input" in choice.reason
+
+
+@pytest.mark.parametrize("shape", [(1, (5,)), (5, (20, 20))], ids=repr)
+@pytest.mark.parametrize("inputs", [12, 30])
+def test_with_many_inputs_neurons_are_branched_on(inputs, shape, rng):
+    choice = Auto().choose(problem_of(rng, inputs, *shape))
+    assert choice.method == NeuronSearch()
+    assert f"{inputs} inputs" in choice.reason
+
+
+def test_in_between_the_unstable_neurons_decide(rng):
+    ensemble = random_ensemble(rng, 5, 11, (20, 20))
+    wide, thin = (Domain([-r] * 11, [r] * 11) for r in (1.0, 1e-4))
+    choice = Auto().choose(Problem(ensemble, wide))
+    assert choice.method == BoxSearch()
+    assert "unstable neurons: too many" in choice.reason
+    choice = Auto().choose(Problem(ensemble, thin))
+    assert choice.method == NeuronSearch()
+    assert "few enough" in choice.reason
+
+
+def test_answers_agree_with_enumeration():
+    for seed in range(20):
+        ensemble, domain = random_case(np.random.default_rng(seed))
+        result = Auto().solve(Problem(ensemble, domain), Tools(Limits(seconds=60)))
+        exact, _ = exact_maximum(ensemble, domain)
+        assert result.status is Status.OPTIMAL
+        assert result.value == pytest.approx(exact, rel=2e-4, abs=2e-6)
+        assert "BoxSearch" in result.method

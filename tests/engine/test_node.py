@@ -1,0 +1,215 @@
+"""The bound of a node is a proof: nothing on the node beats it."""
+
+import numpy as np
+import pytest
+
+from ennopt.domain import Domain
+from ennopt.engine.concretise import Cut, argument, clip, support
+from ennopt.engine.lines import FirstLayer, anchored_lines, mix
+from ennopt.engine.node import bound_nodes
+from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
+from oracles import (
+    DEGENERATE,
+    exact_maximum,
+    random_case,
+    random_domain,
+    random_ensemble,
+)
+
+ALL = pytest.mark.parametrize(
+    "settings",
+    [NodeSettings(), NodeSettings(row_slopes=False, vertex_lines=False)],
+    ids=["rules", "plain"],
+)
+
+
+def nodes_of(model, domain, count, rng):
+    a, b = domain.sample(count, rng), domain.sample(count, rng)
+    b = a + rng.choice([1.0, 0.3, 0.03], size=(count, 1)) * (b - a)
+    nodes = Nodes.unpacked(
+        np.repeat(Nodes.root(model, domain).packed(), count, axis=0),
+        model.num_inputs, model.num_neurons,
+    )  # fmt: skip
+    nodes.lower, nodes.upper = np.minimum(a, b), np.maximum(a, b)
+    nodes.lower[0], nodes.upper[0] = domain.lower, domain.upper
+    return nodes
+
+
+def samples(lower, upper, rng, count=300):
+    corners = rng.integers(0, 2, size=(count // 3, lower.size))
+    inner = rng.random((count - count // 3, lower.size))
+    return np.clip(
+        lower + np.concatenate([corners, inner]) * (upper - lower), lower, upper
+    )
+
+
+@ALL
+def test_no_sample_beats_the_bound_of_its_node(settings, rng):
+    for _ in range(40):
+        inputs = int(rng.integers(1, 6))
+        widths = tuple(int(n) for n in rng.integers(2, 9, size=int(rng.integers(1, 5))))
+        ensemble = random_ensemble(rng, int(rng.integers(1, 4)), inputs, widths)
+        domain = random_domain(rng, inputs)
+        model = NodeModel(ensemble, domain)
+        nodes = nodes_of(model, domain, 25, rng)
+        lower, upper = nodes.lower.copy(), nodes.upper.copy()
+        bound_nodes(model, settings, nodes, -np.inf)
+        for i in range(25):
+            values = ensemble(samples(lower[i], upper[i], rng))[:, 0]
+            assert values.max() <= nodes.bound[i]
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_the_root_bound_is_at_least_the_exact_maximum(case, rng):
+    ensemble, domain = DEGENERATE[case](rng)
+    model = NodeModel(ensemble, domain)
+    root = Nodes.root(model, domain)
+    bound_nodes(model, NodeSettings(), root, -np.inf)
+    assert root.bound[0] >= exact_maximum(ensemble, domain)[0]
+
+
+@ALL
+def test_no_point_above_the_cutoff_is_lost(settings, rng):
+    """Clipping, cuts, states and pruning keep every point that beats the cutoff."""
+    lost = kept = 0
+    for _ in range(25):
+        ensemble, domain = random_ensemble(rng, 2, 3, (7, 6, 5)), random_domain(rng, 3)
+        model = NodeModel(ensemble, domain)
+        points = samples(domain.lower, domain.upper, rng, 2000)
+        values = ensemble(points)[:, 0]
+        cutoff = float(np.quantile(values, 0.97))
+        good = points[values > cutoff]
+        nodes = Nodes.root(model, domain)
+        for _ in range(5):  # five generations of the tree
+            out = bound_nodes(model, settings, nodes, cutoff)
+            rows, d = nodes.packed(), 3
+            children = [rows[out.fate == Fate.AGAIN]]
+            for i in np.flatnonzero(out.fate == Fate.SPLIT):
+                left, right = rows[i].copy(), rows[i].copy()
+                left[3 + 2 * d + out.split[i]] = out.middle[i]
+                right[3 + d + out.split[i]] = out.middle[i]
+                children.append(np.stack([left, right]))
+            nodes = Nodes.unpacked(np.concatenate(children), d, model.num_neurons)
+            inside = [
+                np.any(np.all((x >= nodes.lower) & (x <= nodes.upper), axis=1))
+                for x in good
+            ]
+            lost += len(good) - sum(inside)
+            kept += sum(inside)
+    assert lost == 0
+    assert kept > 1000
+
+
+def test_states_of_neurons_hold_on_the_node(rng):
+    for _ in range(30):
+        ensemble, domain = random_case(rng)
+        model = NodeModel(ensemble, domain)
+        nodes = nodes_of(model, domain, 10, rng)
+        lower, upper = nodes.lower.copy(), nodes.upper.copy()
+        out = bound_nodes(model, NodeSettings(), nodes, -np.inf)
+        for i in range(10):
+            points = samples(lower[i], upper[i], rng)
+            h = [m.preactivations(points)[:-1] for m in model.members]
+            flat = [layer for member in h for layer in member]
+            if not flat:
+                continue
+            values = np.concatenate(flat, axis=1)
+            state, slack = nodes.states[i], 1e-9
+            assert np.all(values[:, state == 254] >= -slack)
+            assert np.all(values[:, state == 255] <= slack)
+            free = state < 254
+            assert np.all(values[:, free] <= out.upper[i, free] + slack)
+            assert np.all(values[:, free] >= out.lower[i, free] - slack)
+
+
+def test_support_is_the_largest_value_on_box_and_cut(rng):
+    for _ in range(200):
+        d = int(rng.integers(1, 6))
+        g, a = rng.normal(size=(1, 1, d)), rng.normal(size=(1, d))
+        s = float(rng.normal())
+        if s + np.abs(a).sum() < 0:
+            continue  # the node is empty
+        cut = Cut(a, np.array([s]), True, 0.0)
+        most, lam = support(g, cut)
+        z = rng.uniform(-1, 1, size=(4000, d))
+        z[:2000] = np.sign(z[:2000])
+        inside = z @ a[0] + s >= 0
+        if inside.any():
+            assert (z[inside] @ g[0, 0]).max() <= most[0, 0] + 1e-9
+        point = argument(g[:, 0], cut, lam[:, 0])[0]
+        assert point @ a[0] + s >= -1e-9
+        assert point @ g[0, 0] == pytest.approx(most[0, 0], abs=1e-9)
+
+
+def test_clipping_keeps_every_point_that_meets_the_cut(rng):
+    shrunk = 0
+    for _ in range(300):
+        d = int(rng.integers(1, 5))
+        lower = rng.normal(size=(1, d))
+        upper = lower + rng.random((1, d))
+        slopes, constant = rng.normal(size=(1, d)), np.zeros(1)
+        points = samples(lower[0], upper[0], rng, 600)
+        cutoff = float(np.quantile(points @ slopes[0], 0.9))
+        low, high, _, empty = clip(
+            slopes, constant, cutoff, np.full(d, 10.0), 1e-15, lower, upper
+        )
+        good = points[points @ slopes[0] >= cutoff]
+        assert not empty[0]
+        assert np.all((good >= low) & (good <= high))
+        shrunk += np.any(high - low < upper - lower)
+    assert shrunk > 100
+
+
+def test_anchored_lines_are_above_relu_everywhere_and_exact_at_their_vertex(rng):
+    for _ in range(300):
+        d, n = int(rng.integers(1, 6)), 4
+        wr, hc = rng.normal(size=(1, n, d)), 0.8 * rng.normal(size=(1, n))
+        total = np.abs(wr).sum(axis=2)
+        unstable = np.abs(hc) < total
+        first = FirstLayer(
+            wr, hc,
+            np.where(unstable, hc - total, -1.0), np.where(unstable, hc + total, 1.0),
+        )  # fmt: skip
+        coefficients = np.where(unstable, rng.normal(size=(1, n)), 0.0)[:, None]
+        undecided = rng.random((1, 1, d)) < rng.choice([0.0, 0.4])
+        signs = np.where(undecided, 0.0, rng.choice([-1.0, 1.0], size=(1, 1, d)))
+        g, c = anchored_lines(first, coefficients, signs, undecided)
+        z = rng.uniform(-1, 1, size=(500, d))
+        z[:200] = np.sign(z[:200])
+        exact = np.maximum(z @ wr[0].T + hc[0], 0.0) @ coefficients[0, 0]
+        assert np.all(exact <= z @ g[0, 0] + c[0, 0] + 1e-12)
+        if not undecided.any():
+            vertex = signs[0, 0]
+            there = np.maximum(wr[0] @ vertex + hc[0], 0.0) @ coefficients[0, 0]
+            assert vertex @ g[0, 0] + c[0, 0] == pytest.approx(there, abs=1e-12)
+
+
+def test_mixing_never_raises_the_largest_value(rng):
+    g, gnew = rng.normal(size=(2, 50, 3, 4))
+    c, cnew = rng.normal(size=(2, 50, 3))
+    value = c + np.abs(g).sum(axis=2)
+    moved, constant, best = mix(g, c, gnew, cnew, value, np.ones(c.shape, dtype=bool))
+    assert np.all(best <= value)
+    np.testing.assert_allclose(best, constant + np.abs(moved).sum(axis=2))
+    assert np.any(best < value)
+
+
+def test_packed_nodes_come_back_the_same(rng):
+    ensemble, domain = random_ensemble(rng, 2, 3, (5, 4)), random_domain(rng, 3)
+    model = NodeModel(ensemble, domain)
+    nodes = nodes_of(model, domain, 7, rng)
+    bound_nodes(model, NodeSettings(), nodes, -np.inf)
+    back = Nodes.unpacked(nodes.packed(), 3, model.num_neurons)
+    for name in Nodes.__slots__:
+        np.testing.assert_array_equal(getattr(back, name), getattr(nodes, name))
+
+
+def test_a_domain_that_is_one_point_gets_its_value(rng):
+    ensemble, domain = random_ensemble(rng, 2, 3, (5, 4)), random_domain(rng, 3)
+    point = Domain(domain.lower, domain.lower)
+    model = NodeModel(ensemble, point)
+    root = Nodes.root(model, point)
+    assert bound_nodes(model, NodeSettings(), root, -np.inf).fate[0] == Fate.AGAIN
+    assert bound_nodes(model, NodeSettings(), root, -np.inf).fate[0] == Fate.STUCK
+    value = ensemble(domain.lower)[0]
+    assert value <= root.bound[0] <= value + 1e-9

@@ -1,0 +1,372 @@
+"""Phase Two against enumeration: multipliers, bounds, branching, the search."""
+
+import itertools
+import math
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import oracles
+from ennopt.bounds.relaxation import Crown, Interval
+from ennopt.domain import Domain
+from ennopt.network import Ensemble, Network
+from ennopt.paper.lagrangian import (
+    LagrangianSearch,
+    Scaling,
+    branching,
+    lagrangian_bound,
+    member_problems,
+)
+from ennopt.paper.multipliers import Multipliers, Polyak, Subgradient, improve
+from ennopt.paper.subproblems import ByMilp, Effort, Piece, Work, fallback
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+
+
+def problem_of(rng, num_members=3, widths=(4, 3), **options):
+    ensemble = oracles.random_ensemble(rng, num_members, 2, widths, **options)
+    return Problem(ensemble, oracles.random_domain(rng))
+
+
+def exact_members(problem, domain, costs):
+    """Exact maxima of the member problems, by enumeration, and where."""
+    parts = member_problems(problem, domain, costs)
+    found = [oracles.exact_maximum(p.ensemble, p.domain) for p in parts]
+    return [value for value, _ in found], np.array([x for _, x in found])
+
+
+# Multipliers.
+
+
+def test_the_costs_of_the_members_add_up_to_zero(rng):
+    costs = Multipliers(rng.normal(size=(4, 3))).costs()
+    assert costs.shape == (5, 3)
+    np.testing.assert_allclose(costs.sum(axis=0), 0.0, atol=1e-15)
+    np.testing.assert_allclose(costs[0], -costs[1:].sum(axis=0))
+
+
+def test_the_printed_step_size_is_the_first_over_the_root_of_a_factorial():
+    now, copies = Multipliers.zero(2, 1), np.array([[1.0], [0.0]])
+    for q in range(1, 8):
+        now = Subgradient().update(now, copies, 1.0)
+        assert now.size == pytest.approx(0.05 / math.sqrt(math.factorial(q)))
+    other = Multipliers.zero(2, 1)
+    for q in range(1, 8):
+        other = Subgradient(compound=False).update(other, copies, 1.0)
+        assert other.size == pytest.approx(0.05 / math.sqrt(q))
+
+
+@pytest.mark.parametrize("rule", [Subgradient(), Polyak()], ids=repr)
+def test_multipliers_stay_where_the_copies_agree(rule, rng):
+    now = Multipliers(rng.normal(size=(2, 3)))
+    after = rule.update(now, np.tile(rng.random(3), (3, 1)), 0.5)
+    np.testing.assert_array_equal(after.values, now.values)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Subgradient(steps=40, step_size=0.5, compound=False), Polyak(40)],
+    ids=repr,
+)
+def test_updates_lower_the_true_relaxation(rule):
+    for seed in range(3):
+        problem = problem_of(np.random.default_rng(seed))
+        scaling = Scaling.of(problem, None)
+
+        def maximize(scaled, problem=problem, scaling=scaling):
+            costs = scaling.costs(scaled)
+            values, copies = exact_members(problem, problem.domain, costs)
+            return scaling.inputs(copies), sum(values) / scaling.unit
+
+        optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+        start = Multipliers.zero(3, 2)
+        first = maximize(start.costs())[1]
+        _, best, solved = improve(rule, start, maximize, optimum / scaling.unit)
+        assert solved == 40
+        reached = maximize(best.costs())[1]
+        assert optimum / scaling.unit - 1e-9 <= reached
+        slack = first - optimum / scaling.unit
+        assert reached - optimum / scaling.unit <= 0.9 * slack + 1e-9
+
+
+def test_updates_end_when_a_relaxation_cannot_be_solved():
+    start = Multipliers.zero(2, 2)
+    last, best, solved = improve(Subgradient(), start, lambda _: None, 0.0)
+    assert (last, best, solved) == (start, start, 0)
+
+
+# The bound.
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_lagrangian_bound_is_never_below_the_optimum(seed):
+    rng = np.random.default_rng(seed)
+    problem = problem_of(rng, weighted=bool(seed % 2))
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    for size in (0.0, 0.1, 1.0, 10.0):
+        costs = Multipliers(size * rng.normal(size=(2, 2))).costs()
+        values, _ = exact_members(problem, problem.domain, costs)
+        assert lagrangian_bound(values, costs, problem.domain) >= optimum - 1e-9
+
+
+def test_the_root_bound_changes_with_the_multipliers(rng):
+    problem = problem_of(rng)
+    bounds = set()
+    for size in (0.0, 0.1, 0.5):
+        costs = Multipliers(np.full((2, 2), size)).costs()
+        values, _ = exact_members(problem, problem.domain, costs)
+        bounds.add(round(lagrangian_bound(values, costs, problem.domain), 6))
+    assert len(bounds) == 3
+
+
+def test_the_sign_of_the_update_is_that_of_descent():
+    # Member 1 wants x = 1, member 2 wants x = 0: the price of member 1's copy must rise
+    # against it, which is a negative multiplier.
+    up = Network([[[1.0]]], [[0.0]])
+    down = Network([[[-1.0]]], [[0.0]])
+    problem = Problem(Ensemble([up, down]), Domain([0.0], [1.0]))
+    before = Multipliers.zero(2, 1)
+    values, copies = exact_members(problem, problem.domain, before.costs())
+    after = Subgradient().update(before, copies, 0.0)
+    lower, _ = exact_members(problem, problem.domain, after.costs())
+    assert after.values[0, 0] < 0
+    assert sum(lower) < sum(values)
+
+
+def test_costs_that_do_not_cancel_exactly_are_charged():
+    costs = np.array([[0.1], [-0.1 + 1e-10]])
+    domain = Domain([-1e6], [1e6])
+    assert lagrangian_bound([1.0, 1.0], costs, domain) >= 2.0 + 9e-5
+
+
+# Branching.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_children_cover_their_parent(seed):
+    rng = np.random.default_rng(seed)
+    domain = oracles.random_domain(rng, 3)
+    problem = Problem(oracles.random_ensemble(rng, 3, 3), domain)
+    scaling = Scaling.of(problem, None)
+    node = Domain(domain.lower + 0.1 * domain.widths, domain.upper)
+    copies = node.sample(3, rng)
+    j, at = branching(node, copies, scaling)
+    left, right = node.split(j, at)
+    for x in node.sample(200, rng):
+        assert left.contains(x) or right.contains(x)
+    scaled = scaling.inputs(copies)
+    spread = np.ptp(scaled, axis=0)
+    assert spread[j] == spread.max()
+    assert at == pytest.approx(0.5 * (copies[:, j].max() + copies[:, j].min()))
+    for side in (left, right):  # both are smaller, and only in one input
+        assert np.count_nonzero(side.widths < node.widths) == 1
+
+
+def test_copies_that_agree_split_the_widest_side():
+    domain = Domain([0.0, 0.0], [10.0, 1.0])
+    problem = Problem(Ensemble([Network([[[1.0, 1.0]]], [[0.0]])]), domain)
+    scaling = Scaling.of(problem, None)
+    node = Domain([0.0, 0.0], [4.0, 1.0])  # in scaled units 0.4 by 1
+    assert branching(node, np.full((3, 2), 0.5), scaling) == (1, 0.5)
+
+
+# The search.
+
+
+@pytest.mark.parametrize("backend", ["highs", "scip", "gurobi"])
+@pytest.mark.parametrize("seed", range(2))
+def test_phase_two_alone_proves_the_enumerated_optimum(backend, seed):
+    rng = np.random.default_rng(seed)
+    problem = problem_of(rng, 2 + seed, weighted=bool(seed))
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    solver = ByMilp(backend)
+    search = LagrangianSearch(members=solver, whole=solver)
+    result = search.solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.value <= optimum + 1e-7
+    assert result.value >= optimum - result.gap * abs(optimum) - 1e-6
+    assert result.bound >= optimum - 1e-7
+    assert result.details["phase_two_nodes"] >= 1
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """Exact subproblems without any solver: the oracle as a subproblem solver."""
+
+    packages = ()
+
+    def solve(self, work, effort, callback):
+        value, x = oracles.exact_maximum(work.problem.ensemble, work.problem.domain)
+        return Piece(x, value + 1e-9)
+
+
+@pytest.mark.parametrize("heuristic", [0.0, 0.02])
+@pytest.mark.parametrize("inherit", [False, True])
+@pytest.mark.parametrize("fix_binaries", [False, True])
+def test_every_switch_leads_to_the_same_optimum(heuristic, inherit, fix_binaries):
+    problem = problem_of(np.random.default_rng(4), 3, (3,))
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    search = LagrangianSearch(
+        members=Enumeration(), whole=Enumeration(), heuristic=heuristic,
+        inherit=inherit, fix_binaries=fix_binaries, from_gradients=inherit,
+        multipliers=Polyak(5) if inherit else Subgradient(5), rounds=1 + inherit,
+    )  # fmt: skip
+    result = search.solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(optimum, abs=2e-4 * max(1, abs(optimum)))
+    assert result.bound >= optimum - 1e-9
+
+
+def test_small_boxes_revert_to_one_model_of_the_ensemble():
+    problem = problem_of(np.random.default_rng(1), 3, (4,))
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    always = LagrangianSearch(revert=1.0, members=Enumeration(), whole=Enumeration())
+    result = always.solve(problem, Tools())
+    assert result.details["big_m_reversions"] == 1
+    assert result.details["phase_two_nodes"] == 1
+    assert result.value == pytest.approx(optimum, abs=1e-6)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A solver that has no answer."""
+
+    packages = ()
+
+    def solve(self, work, effort, callback):
+        return fallback(work, "out of order")
+
+
+def test_a_solver_that_always_fails_leaves_a_true_bound_and_says_so(rng):
+    problem = problem_of(rng)
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    search = LagrangianSearch(members=Broken(), whole=Broken())
+    result = search.solve(problem, Tools())
+    assert result.status is Status.INTERRUPTED
+    assert optimum <= result.bound < math.inf
+    assert any("out of order" in note for note in result.notes)
+    assert result.details["phase_two_failures"] > 0
+
+
+class Unsteady:
+    """A solver that fails at every third problem."""
+
+    packages = ()
+
+    def __init__(self):
+        self.count = itertools.count()
+
+    def solve(self, work, effort, callback):
+        if next(self.count) % 3 == 0:
+            return fallback(work, "out of order")
+        return Enumeration().solve(work, effort, callback)
+
+
+def test_a_solver_that_fails_now_and_then_delays_the_proof_only(rng):
+    problem = problem_of(rng)
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    search = LagrangianSearch(members=Unsteady(), whole=Unsteady())
+    result = search.solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(optimum, abs=2e-4 * max(1, abs(optimum)))
+    assert result.bound >= optimum - 1e-9
+
+
+class Liar:
+    """A solver whose bounds are too low now and then."""
+
+    packages = ()
+
+    def __init__(self):
+        self.count = itertools.count()
+
+    def solve(self, work, effort, callback):
+        piece = Enumeration().solve(work, effort, callback)
+        lie = 10.0 * (next(self.count) % 4 == 0)
+        return Piece(piece.x, piece.bound - lie)
+
+
+def test_a_bound_that_a_known_point_beats_is_not_used(rng):
+    problem = problem_of(rng, 2)
+    optimum, x = oracles.exact_maximum(problem.ensemble, problem.domain)
+    search = LagrangianSearch(members=Liar(), whole=Liar(), heuristic=0.0)
+    with Tools().start(problem, search) as run:
+        run.offer(x)
+        bounds = Crown().tighten(problem.ensemble, problem.domain)
+        status = search.search(run, bounds)
+    result = run.finish(status)
+    assert result.bound >= optimum
+    assert any("beaten by a known point" in note for note in result.notes)
+
+
+def test_the_bound_of_the_neurons_is_a_bound(rng):
+    for _ in range(5):
+        problem = problem_of(rng, weighted=True)
+        work = Work(problem, Interval().tighten(problem.ensemble, problem.domain))
+        optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+        assert fallback(work).bound >= optimum
+
+
+@pytest.mark.parametrize("backend", ["highs", "scip"])
+def test_a_subproblem_without_time_still_has_a_bound(backend, rng):
+    problem = problem_of(rng)
+    work = Work(problem, Crown().tighten(problem.ensemble, problem.domain))
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    for effort in (Effort(seconds=0.0), Effort(seconds=1e-3), Effort(nodes=1)):
+        piece = ByMilp(backend).solve(work, effort, None)
+        assert optimum <= piece.bound + 1e-9 < math.inf
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_serial_and_parallel_runs_agree_under_a_node_limit(pool, rng):
+    problem = problem_of(rng, 3, (6, 5))
+    limits = Limits(nodes=12, gap=1e-9)
+    search = LagrangianSearch(members=ByMilp("scip"), whole=ByMilp("scip"))
+    alone = search.solve(problem, Tools(limits))
+    with pool(2) as executor:
+        side = search.solve(problem, Tools(limits, executor=executor))
+    assert (alone.value, alone.bound, alone.nodes) == (
+        side.value, side.bound, side.nodes
+    )  # fmt: skip
+    assert alone.status is side.status
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_ctrl_c_ends_the_search_with_what_is_proved(parallel):
+    rng = np.random.default_rng(0)
+    problem = Problem(
+        oracles.random_ensemble(rng, 3, 6, (30, 30)), Domain([-1.0] * 6, [1.0] * 6)
+    )
+    search = LagrangianSearch(members=ByMilp("scip"), whole=ByMilp("scip"))
+    timer = threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    pool = ThreadPoolExecutor(2) if parallel else None
+    result = search.solve(problem, Tools(Limits(120.0), executor=pool))
+    assert result.status is Status.INTERRUPTED
+    assert result.seconds["total"] < 60
+    assert result.value <= result.bound < math.inf
+
+
+def test_one_member_is_solved_as_one_model(rng):
+    problem = problem_of(rng, 1)
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    result = LagrangianSearch().solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(optimum, abs=1e-4)
+    assert result.details["big_m_reversions"] == 1
+
+
+@pytest.mark.parametrize("name", oracles.DEGENERATE)
+def test_degenerate_ensembles_are_solved(name, rng):
+    ensemble, domain = oracles.DEGENERATE[name](rng)
+    problem = Problem(ensemble, domain)
+    optimum, _ = oracles.exact_maximum(ensemble, domain)
+    result = LagrangianSearch().solve(problem, Tools(Limits(5.0)))
+    slack = 1e-6 * max(1.0, problem.scale())
+    assert result.bound >= optimum - slack
+    assert result.value == pytest.approx(optimum, rel=2e-4, abs=slack)
