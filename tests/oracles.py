@@ -3,7 +3,7 @@
 A ReLU ensemble is linear on each cell of its activation patterns. In one or two
 dimensions the cells are polygons, cut exactly vertex by vertex without any solver;
 beyond, each pattern is a linear program (SciPy). Nothing here uses the package but
-`Network`, `Ensemble` and `Domain`.
+`Network`, `Ensemble`, `Domain` and the problem made of them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy.optimize import linprog
 
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble, Network
+from ennopt.problem import Problem
 
 Case = tuple[Ensemble, Domain]
+
+
+def canonical(ensemble: Ensemble, domain: Domain) -> Canonical:
+    """What methods see of maximizing an ensemble."""
+    return Canonical.of(Problem(ensemble, domain))
 
 
 # Ensembles small enough to enumerate.
@@ -275,7 +282,7 @@ def _programs(
 
     def extreme(cost: Array, rows: Array, rhs: Array) -> Array | None:
         found = linprog(-cost, A_ub=rows, b_ub=rhs, bounds=box, method="highs")
-        return None if found.x is None else domain.project(found.x)
+        return None if found.x is None else domain.repair(found.x)
 
     def walk(
         i: int, pattern: list[Array], on: Array, rows: Array, rhs: Array,

@@ -9,7 +9,6 @@
 
 from ennopt.api import maximize, minimize
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
@@ -25,6 +24,7 @@ from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.run import Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.version import VERSION
 
 __version__ = VERSION

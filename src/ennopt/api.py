@@ -12,7 +12,7 @@ from ennopt.convert import load
 from ennopt.domain import Domain
 from ennopt.methods import Method, method_named
 from ennopt.problem import Output, Problem, Sense
-from ennopt.result import Limits, Progress, Result
+from ennopt.result import Limits, Result
 from ennopt.run import Callback, Tools
 
 
@@ -125,14 +125,12 @@ def minimize(
 
 
 def solve(problem: Problem, method: Method, tools: Tools) -> Result:
-    """Solve a problem of either sense: the one way in and out of a minimization."""
-    if problem.sense == "min" and tools.callback is not None:
-        tools = replace(tools, callback=_negating(tools.callback))
-    result = method.solve(problem.maximized(), tools)
+    """Solve a problem of either sense."""
+    result = method.solve(problem, tools)
     if problem.ensemble.deviation is not None:
         origin = {"deviation": problem.ensemble.deviation}
         result = replace(result, details=result.details | origin)
-    return result.negated() if problem.sense == "min" else result
+    return result
 
 
 def _optimize(
@@ -156,13 +154,6 @@ def _optimize(
     elif not isinstance(method, Method):
         raise TypeError(f"Expected a method or its name, got {type(method).__name__}.")
     return solve(problem, method, tools)
-
-
-def _negating(callback: Callback) -> Callback:
-    def negated(moment: Progress) -> Any:
-        return callback(replace(moment, value=-moment.value, bound=-moment.bound))
-
-    return negated
 
 
 def available_cores() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from ennopt.canonical import Canonical
 from ennopt.engine.auto import Auto
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
@@ -19,9 +20,9 @@ from ennopt.run import Tools
 
 @runtime_checkable
 class Method(Protocol):
-    """A way to solve a canonical problem; its ``repr`` is its configuration."""
+    """A way to solve a problem; its ``repr`` is its configuration."""
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         ...
 

@@ -1,7 +1,6 @@
-"""What is optimized: an ensemble, a feasible set and a sense.
+"""What is optimized, as the user says it: an ensemble, a feasible set and a sense.
 
-Methods only see canonical problems: one output, maximized. `Problem.maximized` is
-the one place where minimization and the choice of an output are resolved.
+Methods see its canonical form (`ennopt.canonical`): networks whose sum is maximized.
 """
 
 from __future__ import annotations
@@ -78,48 +77,34 @@ class Problem:
                 f"up to {max(sizes):.3g}. Narrow the bounds or rescale the model."
             )
 
-    def maximized(self) -> Problem:
-        """The canonical problem: one output, sense ``"max"``, the same optimizers."""
-        ensemble = self.ensemble
-        if self.output is not None:
-            ensemble = ensemble.combine_outputs(self.output)
-        if self.sense == "min":
-            ensemble = ensemble.negated()
-        return Problem(ensemble, self.domain)
+    def values(self, points: Array) -> Array:
+        """Predictions to be optimized at many points, (num_points,)."""
+        return self._chosen(self.ensemble(np.atleast_2d(points)))
 
-    @property
-    def is_canonical(self) -> bool:
-        """Whether this is one output, maximized."""
-        return self.sense == "max" and self.ensemble.num_outputs == 1
+    def member_values(self, x: Array) -> Array:
+        """What each member predicts at a point, (num_members,)."""
+        return self._chosen(self.ensemble.member_values(x))
 
-    def values(self, x: Array) -> Array:
-        """Objective of a canonical problem at many points, (num_points,)."""
-        return self.ensemble(np.atleast_2d(x))[:, 0]
-
-    def scale(self) -> float:
-        """Largest magnitude that a prediction can have on the domain.
-
-        The same sums on absolute values: rounding errors are in proportion to it.
-        """
-        return self._sizes()[0]
+    def _chosen(self, outputs: Array) -> Array:
+        if self.output is None:
+            return outputs[..., 0]
+        coefficients = np.asarray(self.output)
+        (used,) = np.nonzero(coefficients)
+        if used.size == 1 and coefficients[used[0]] == 1.0:
+            return outputs[..., used[0]]  # exactly, whatever the others are
+        return outputs @ coefficients
 
     def _sizes(self) -> tuple[float, float]:
         """Largest absolute sums: of a prediction, and inside any member."""
-        reach = np.maximum(np.abs(self.domain.lower), np.abs(self.domain.upper))
         total, inside = 0.0, 0.0
         pairs = zip(self.ensemble.weights, self.ensemble.members, strict=True)
         for weight, member in pairs:
-            y = reach
+            y = self.domain.reach
             for w, b in member.layers():
                 y = np.abs(w) @ y + np.abs(b)
                 inside = max(inside, float(y.max()))
             total += abs(float(weight)) * float(y.max())
         return total, inside
-
-    def tolerance(self, value: float, gap: float) -> float:
-        """How far above `value` a bound may stay when the gap counts as closed."""
-        relative = gap * max(abs(value), ZERO_SHARE * min(1.0, self.scale()))
-        return max(relative, SMALLEST_DISTANCE)
 
 
 def _coefficients(output: Output, ensemble: Ensemble) -> Array | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,17 +168,6 @@ class Result:
                 f"{self.status.value}. Raise the time limit."
             )
         return dict(zip(self.names, self.x.tolist(), strict=True))
-
-    def negated(self) -> Result:
-        """The result of the opposite problem: the way out of a minimization."""
-        return replace(
-            self,
-            sense="min" if self.sense == "max" else "max",
-            value=-self.value,
-            bound=-self.bound,
-            member_values=-self.member_values,
-            history=tuple(Event(e.seconds, -e.value, -e.bound) for e in self.history),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `to_json` writes it; unknown numbers are ``None``."""

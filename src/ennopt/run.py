@@ -2,7 +2,8 @@
 
 A `Run` is the one place that knows the clock, the best value, the proved bound, the
 history and the callback, so that every method reports alike and Ctrl-C is handled
-once.
+once. Methods maximize; what leaves the record is in the user's sense: this is the one
+place where a minimization is undone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from ennopt.canonical import Canonical, Feature
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Event, Limits, Progress, Result, Status
@@ -37,8 +39,19 @@ ROUNDING_SLACK = 1e-10
 """A bound this far below a value, relatively, is no more than rounding."""
 
 
+POOL = 8
+"""Points that a run keeps beside the best one."""
+
+APART = 1e-3
+"""Points of the pool differ by at least this share of some input's range."""
+
+
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
+
+
+class UnsupportedProblemError(ValueError):
+    """A method was asked for what it cannot handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +84,36 @@ class Tools:
         if self.seed < 0:
             raise ValueError(f"Expected seed >= 0, got {self.seed}.")
 
-    def start(self, problem: Problem, method: object) -> Run:
-        """Open the record of a run of `method`; use it in a ``with`` statement."""
+    def start(
+        self,
+        problem: Problem | Canonical,
+        method: object,
+        handles: frozenset[Feature] = frozenset(),
+    ) -> Run:
+        """Open the record of a run of `method`; use it in a ``with`` statement.
+
+        Parameters
+        ----------
+        problem
+            What the user says, or its canonical form.
+        method
+            Whose ``repr`` the result names.
+        handles
+            What the method can handle beyond a weighted sum over a box.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            When the problem has more than that: nothing is ever left out silently.
+        """
+        if isinstance(problem, Problem):
+            problem = Canonical.of(problem)
+        missing = sorted(feature.value for feature in problem.features - handles)
+        if missing:
+            raise UnsupportedProblemError(
+                f"Expected a problem without {' and '.join(missing)}, which "
+                f"{type(method).__name__} cannot handle. Use method='auto'."
+            )
         return Run(problem, self, repr(method))
 
 
@@ -86,9 +127,7 @@ class Run:
         return run.finish()
     """
 
-    def __init__(self, problem: Problem, tools: Tools, method: str) -> None:
-        if not problem.is_canonical:
-            raise ValueError("Expected a canonical problem. Call problem.maximized().")
+    def __init__(self, problem: Canonical, tools: Tools, method: str) -> None:
         self.problem = problem
         self.tools = tools
         self.method = method
@@ -100,6 +139,8 @@ class Run:
         self.history: list[Event] = []
         self.phases: dict[str, float] = {}
         self.details: dict[str, Any] = {}
+        self.levels: dict[str, float] = {}  # details in units of the objective
+        self.pool: list[tuple[float, Array]] = []
         self.notes: list[str] = []
         self.libraries: list[str] = ["numpy"]
         self._phase = ""
@@ -151,22 +192,40 @@ class Run:
     # What was found and what was proved.
 
     def offer(self, points: Array) -> bool:
-        """Evaluate feasible points and keep the best; true if the value rose.
+        """Evaluate points and keep the best feasible one; true if the value rose.
 
-        Points are projected onto the domain first: a solver's tolerance must not
-        make an answer infeasible.
+        Points are moved into the domain first: a solver's tolerance must not make an
+        answer infeasible. Those that cannot be are left out.
         """
-        inside = self.problem.domain.project(np.atleast_2d(points))
+        domain = self.problem.domain
+        inside = domain.repair(np.atleast_2d(points))
+        inside = inside[domain.feasible(inside)]
+        if not len(inside):
+            return False
         values = self.problem.values(inside)
         best = int(np.argmax(values))
-        if not values[best] > self.value:
-            return False
         # One point alone may round differently from a batch: keep its own value.
         value = float(self.problem.values(inside[best])[0])
+        if value > self.value or len(self.pool) < POOL:
+            self._pool(value, inside[best].copy())
         if not value > self.value:
             return False
         self.x, self.value = inside[best].copy(), value
         return True
+
+    def _pool(self, value: float, x: Array) -> None:
+        """Keep a point among the few best that differ."""
+        widths = self.problem.domain.widths
+        scale = np.where(widths > 0.0, widths, 1.0)
+
+        def far(other: Array) -> bool:
+            return bool(np.abs((x - other) / scale).max() > APART)
+
+        if any(v >= value and not far(other) for v, other in self.pool):
+            return
+        kept = [(v, other) for v, other in self.pool if far(other)]
+        kept.append((value, x))
+        self.pool = sorted(kept, key=lambda entry: -entry[0])[:POOL]
 
     def prove(self, bound: float) -> bool:
         """Lower the proved bound; true if it fell. `nan` proves nothing.
@@ -176,7 +235,7 @@ class Run:
         """
         if not bound < self.bound:
             return False
-        size = max(1.0, abs(self.value), self.problem.scale())
+        size = max(1.0, abs(self.value), self.problem.scale)
         if bound < self.value - SOUNDNESS_SLACK * size:
             raise UnsoundBoundError(
                 f"Expected a bound of at least the value {self.value!r} found, got "
@@ -201,7 +260,8 @@ class Run:
         due = event.seconds - self._reported >= REPORT_SECONDS
         if self.tools.callback is not None and (news or due):
             self._reported = event.seconds
-            moment = Progress(*event, nodes=self.nodes, phase=self._phase)
+            own = self._in_user_sense(event)
+            moment = Progress(*own, nodes=self.nodes, phase=self._phase)
             if self.tools.callback(moment):
                 self._interrupted = True
 
@@ -225,6 +285,8 @@ class Run:
         """Why the run must stop now, or ``None``."""
         if self.closed():
             return Status.OPTIMAL
+        if self.bound == -np.inf:
+            return Status.INFEASIBLE  # no point at all is left
         if self._interrupted:
             return Status.INTERRUPTED
         if self.elapsed() >= self.limits.seconds:
@@ -242,7 +304,8 @@ class Run:
         """
         self.tick()
         ended = self.ended()
-        if ended in (Status.OPTIMAL, Status.INTERRUPTED) or status is None:
+        sure = (Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED)
+        if ended in sure or status is None:
             status = ended
         if status is None:
             raise RuntimeError(
@@ -251,26 +314,36 @@ class Run:
             )
         if status is Status.OPTIMAL and not self.closed():
             status = Status.PRECISION_LIMIT  # only value and bound make an optimum
-        ensemble = self.problem.ensemble
+        problem, sign = self.problem, self.problem.sign
         members = np.empty(0)
         if self.x is not None:
-            members = ensemble.member_values(self.x)[:, 0]
+            members = (
+                problem.outputs(self.x[None])[0]
+                if problem.origin is None
+                else problem.origin.member_values(self.x)
+            )
+        levels = {name: sign * level + 0.0 for name, level in self.levels.items()}
         return Result(
             status=status,
-            sense="max",
+            sense="max" if sign > 0 else "min",
             x=self.x,
-            names=self.problem.domain.names,
-            value=self.value,
-            bound=max(self.bound, self.value),
+            names=problem.domain.names,
+            value=sign * self.value + 0.0,
+            bound=sign * max(self.bound, self.value) + 0.0,
             member_values=members,
             nodes=self.nodes,
             seconds=self.phases | {"total": self.elapsed()},
-            history=tuple(self.history),
+            history=tuple(self._in_user_sense(event) for event in self.history),
             method=self.method,
             versions=_versions(self.libraries),
-            details=self.details,
+            details=self.details | levels,
             notes=tuple(self.notes),
         )
+
+    def _in_user_sense(self, event: Event) -> Event:
+        """The way out of a minimization; plus zero makes no negative zeros."""
+        sign = self.problem.sign
+        return Event(event.seconds, sign * event.value + 0.0, sign * event.bound + 0.0)
 
 
 def _versions(libraries: list[str]) -> dict[str, str]:

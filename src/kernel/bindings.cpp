@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -56,53 +57,68 @@ const BoundTable* table_named(const std::string& name) {
 
 std::vector<double> copied(const Vector& v) { return {v.data(), v.data() + v.shape(0)}; }
 
-// Members as lists of (weights, bias, margin, size), one entry per affine layer.
+// Stacks as lists of (weights, bias, error, size), one entry per affine layer.
 using Part = std::tuple<Matrix, Vector, Vector, Vector>;
 
-std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& members,
-                                  const Vector& reach, double margin, double unit,
+Layer make_layer(const Part& part, int cols) {
+  const auto& [weights, bias, errors, sizes] = part;
+  Layer layer;
+  layer.rows = int(weights.shape(0));
+  layer.cols = int(weights.shape(1));
+  if (layer.cols != cols || int(bias.shape(0)) != layer.rows ||
+      int(errors.shape(0)) != layer.rows || int(sizes.shape(0)) != layer.rows)
+    throw std::invalid_argument("Expected layers that fit together.");
+  layer.weights.assign(weights.data(), weights.data() + weights.size());
+  layer.transposed.resize(layer.weights.size());
+  for (int r = 0; r < layer.rows; ++r)
+    for (int c = 0; c < layer.cols; ++c)
+      layer.transposed[std::size_t(c) * layer.rows + r] =
+          layer.weights[std::size_t(r) * layer.cols + c];
+  layer.bias = copied(bias);
+  layer.error = copied(errors);
+  layer.size = copied(sizes);
+  return layer;
+}
+
+std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
+                                  const Vector& lower, const Vector& upper,
+                                  const Matrix& slopes, const Vector& sides, double unit,
                                   double spread) {
   auto model = std::make_shared<Model>();
-  model->inputs = int(reach.shape(0));
-  model->reach = copied(reach);
-  model->margin = margin;
+  model->inputs = int(lower.shape(0));
+  const bool fits = upper.shape(0) == lower.shape(0) && slopes.shape(0) == sides.shape(0) &&
+                    (sides.shape(0) == 0 || slopes.shape(1) == lower.shape(0));
+  if (!fits) throw std::invalid_argument("Expected one bound and one slope for each input.");
+  model->set = {copied(lower), copied(upper),
+                {slopes.data(), slopes.data() + slopes.size()}, copied(sides)};
+  for (int p = 0; p < model->inputs; ++p)
+    model->reach.push_back(
+        std::max(std::fabs(model->set.lower[p]), std::fabs(model->set.upper[p])));
   model->unit = unit;
   model->spread = spread;
-  for (const auto& parts : members) {
-    Member member;
+  for (const auto& parts : stacks) {
+    Stack stack;
     int cols = model->inputs;
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      const auto& [weights, bias, margins, sizes] = parts[k];
-      Layer layer;
-      layer.rows = int(weights.shape(0));
-      layer.cols = int(weights.shape(1));
-      const bool last = k + 1 == parts.size();
-      if (layer.cols != cols || int(bias.shape(0)) != layer.rows ||
-          int(margins.shape(0)) != layer.rows || int(sizes.shape(0)) != layer.rows ||
-          (last && layer.rows != 1))
-        throw std::invalid_argument("Expected layers that fit together and one output.");
-      layer.weights.assign(weights.data(), weights.data() + weights.size());
-      layer.transposed.resize(layer.weights.size());
-      for (int r = 0; r < layer.rows; ++r)
-        for (int c = 0; c < layer.cols; ++c)
-          layer.transposed[std::size_t(c) * layer.rows + r] = layer.weights[std::size_t(r) * layer.cols + c];
-      layer.bias = copied(bias);
-      layer.margin = copied(margins);
-      layer.size = copied(sizes);
-      if (!last) {
+    for (const Part& part : parts) {
+      Layer layer = make_layer(part, cols);
+      cols = layer.rows;
+      if (stack.layers.size() + 1 < parts.size()) {
         layer.first = model->neurons;
         model->neurons += layer.rows;
         model->widest = std::max(model->widest, layer.rows);
       }
-      cols = layer.rows;
-      member.layers.push_back(std::move(layer));
+      stack.layers.push_back(std::move(layer));
     }
-    for (std::size_t k = 0; k + 1 < parts.size(); ++k)
-      for (int r = 0; r < member.layers[k].rows; ++r)
-        model->only_below.push_back(k > 0 && k + 2 == parts.size() &&
-                                    member.layers.back().weights[r] <= 0.0);
+    if (stack.output().rows != 1)
+      throw std::invalid_argument("Expected one output over each stack.");
+    model->output_error += stack.output().error[0];
+    const int hidden = int(parts.size()) - 1;
+    for (int k = 0; k < hidden; ++k)
+      for (int r = 0; r < stack.layers[k].rows; ++r)
+        model->only_below.push_back(k > 0 && k + 1 == hidden &&
+                                    stack.output().weights[r] <= 0.0);
     model->deepest = std::max(model->deepest, int(parts.size()));
-    model->members.push_back(std::move(member));
+    model->stacks.push_back(std::move(stack));
   }
   return model;
 }
@@ -113,16 +129,18 @@ nb::ndarray<nb::numpy, T> owned(T* data, const std::size_t (&shape)[N]) {
   return nb::ndarray<nb::numpy, T>(data, N, shape, owner);
 }
 
-nb::ndarray<nb::numpy, double> vector(const double* data, std::size_t count) {
-  double* copy = new double[count];
-  std::copy(data, data + count, copy);
-  return owned(copy, {count});
+nb::ndarray<nb::numpy, double> matrix(const std::vector<double>& numbers,
+                                      std::size_t columns) {
+  double* copy = new double[numbers.size() + 1];
+  std::copy(numbers.begin(), numbers.end(), copy);
+  return owned(copy, {numbers.size() / columns, columns});
 }
 
-Ranges ranges_of(const Model& model, const Vector& lower, const Vector& upper) {
-  if (int(lower.shape(0)) != model.inputs || int(upper.shape(0)) != model.inputs)
-    throw std::invalid_argument("Expected one bound for each input.");
-  return {copied(lower), copied(upper), {}, {}};
+nb::ndarray<nb::numpy, double> points_of(const std::vector<std::vector<double>>& points,
+                                         std::size_t inputs) {
+  std::vector<double> numbers;
+  for (const auto& point : points) numbers.insert(numbers.end(), point.begin(), point.end());
+  return matrix(numbers, inputs);
 }
 
 void check_stride(const Matrix& nodes, std::size_t stride) {
@@ -145,7 +163,7 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
   double* high = new double[(count + table->lanes) * n + 1];
   double* scores = new double[(count + table->lanes) * d];
   double* points = new double[count * d];
-  double* told = new double[count * 4];
+  double* told = new double[count * 5];
   std::vector<char> scratch(table->scratch_bytes(model));
   for (std::size_t at = 0; at < count; at += table->lanes) {
     const int some = int(std::min<std::size_t>(table->lanes, count - at));
@@ -159,12 +177,13 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
     table->bound(model, settings, layout, cutoff, batch.data(), some, outcomes.data(),
                  scratch.data(), &trace);
     for (int i = 0; i < some; ++i) {
-      double* row = told + (at + i) * 4;
+      double* row = told + (at + i) * 5;
       row[0] = double(outcomes[i].fate), row[1] = outcomes[i].place;
       row[2] = outcomes[i].middle, row[3] = outcomes[i].value;
+      row[4] = outcomes[i].dropped;
     }
   }
-  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 4}),
+  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 5}),
                         owned(points, {count, d}), owned(low, {count, n}),
                         owned(high, {count, n}), owned(scores, {count, d}));
 }
@@ -202,13 +221,14 @@ NB_MODULE(_kernel, m) {
     return names;
   });
   nb::class_<Model>(m, "Model")
-      .def_static("make", &make_model, nb::arg("members"), nb::arg("reach"),
-                  nb::arg("margin"), nb::arg("unit"), nb::arg("spread"))
-      .def_ro("margin", &Model::margin)
+      .def_static("make", &make_model, nb::arg("stacks"), nb::arg("lower"),
+                  nb::arg("upper"), nb::arg("slopes"), nb::arg("sides"), nb::arg("unit"),
+                  nb::arg("spread"))
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
           throw std::invalid_argument("Expected one number for each input.");
-        return evaluate(model, x.data());
+        std::vector<double> buffer(2 * (model.widest + 1));
+        return evaluate(model, x.data(), buffer.data());
       });
   nb::class_<Settings>(m, "Settings")
       .def(nb::init<>())
@@ -225,33 +245,30 @@ NB_MODULE(_kernel, m) {
   nb::class_<Boxes, Scheme>(m, "Boxes")
       .def("__init__",
            [](Boxes* self, std::shared_ptr<Model> model, const Settings& settings,
-              const Vector& lower, const Vector& upper, const std::string& name) {
-             Ranges ranges = ranges_of(*model, lower, upper);
-             new (self) Boxes(model, table_named(name), settings, std::move(ranges));
+              const std::string& name) {
+             new (self) Boxes(model, table_named(name), settings);
            },
-           nb::arg("model"), nb::arg("settings"), nb::arg("lower"), nb::arg("upper"),
-           nb::arg("instruction_set") = "");
+           nb::arg("model"), nb::arg("settings"), nb::arg("instruction_set") = "");
   nb::class_<Signs, Scheme>(m, "Signs")
       .def("__init__",
-           [](Signs* self, std::shared_ptr<Model> model, const Vector& lower,
-              const Vector& upper, const Vector& low, const Vector& high,
-              const std::string& name) {
-             Ranges ranges = ranges_of(*model, lower, upper);
+           [](Signs* self, std::shared_ptr<Model> model, const Vector& low,
+              const Vector& high, const std::string& name) {
              if (int(low.shape(0)) != model->neurons || int(high.shape(0)) != model->neurons)
                throw std::invalid_argument("Expected one bound for each neuron.");
-             ranges.low = copied(low);
-             ranges.high = copied(high);
-             new (self) Signs(model, table_named(name), std::move(ranges));
+             if (model->set.half_spaces())
+               throw std::invalid_argument("Expected a box, got half-spaces.");
+             new (self) Signs(model, table_named(name), Ranges{copied(low), copied(high)});
            },
-           nb::arg("model"), nb::arg("lower"), nb::arg("upper"), nb::arg("low"),
-           nb::arg("high"), nb::arg("instruction_set") = "");
+           nb::arg("model"), nb::arg("low"), nb::arg("high"),
+           nb::arg("instruction_set") = "");
   nb::class_<Tree>(m, "Tree")
       .def("__init__",
            [](Tree* self, std::shared_ptr<Scheme> scheme, double gap, double floor,
-              double least) {
-             new (self) Tree(scheme, Tolerance{gap, floor, least});
+              double least, bool journal) {
+             new (self) Tree(scheme, Tolerance{gap, floor, least}, journal);
            },
-           nb::arg("scheme"), nb::arg("gap"), nb::arg("floor"), nb::arg("least"))
+           nb::arg("scheme"), nb::arg("gap"), nb::arg("floor"), nb::arg("least"),
+           nb::arg("journal") = false)
       .def("plant", &Tree::plant)
       .def("offer",
            [](Tree& tree, const Vector& x) {
@@ -287,7 +304,20 @@ NB_MODULE(_kernel, m) {
       .def_prop_ro("cutoff", &Tree::cutoff)
       .def_prop_ro("operations", &Tree::operations)
       .def_prop_ro("open", &Tree::open)
-      .def("best_point", [](const Tree& tree) {
-        return vector(tree.point().data(), tree.point().size());
-      });
+      .def_prop_ro("closed", &Tree::closed)
+      .def("points",
+           [](const Tree& tree) {
+             return points_of(tree.points(), tree.scheme().model().inputs);
+           })
+      .def("candidates",
+           [](Tree& tree) {
+             return points_of(tree.candidates(), tree.scheme().model().inputs);
+           })
+      .def("snapshot",
+           [](Tree& tree) {
+             std::vector<double> nodes;
+             tree.snapshot(nodes);
+             return matrix(nodes, tree.scheme().stride());
+           })
+      .def("journal", [](Tree& tree) { return matrix(tree.journal(), 5); });
 }

@@ -1,11 +1,13 @@
-// The ensemble as plain arrays, shared by all instruction sets.
+// The problem as plain arrays, shared by all instruction sets.
 //
-// The objective is the sum of the members; their factors are folded into the last
-// layers. Neurons are numbered member by member, layer by layer.
+// Stacks of hidden layers, each with an output over it; the objective is the sum of the
+// outputs. The feasible set is a box and half-spaces. Neurons are numbered stack by
+// stack, layer by layer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace ennopt {
@@ -16,30 +18,42 @@ struct Layer {
   std::vector<double> weights;     // rows x cols, row by row
   std::vector<double> transposed;  // the same, column by column
   std::vector<double> bias;        // rows
-  std::vector<double> margin;      // rounding margin of each row's bounds
+  std::vector<double> error;       // rounding of a bound, per unit of the row's coefficient
   std::vector<double> size;        // bound of |row|, rounding included
 };
 
-struct Member {
-  std::vector<Layer> layers;  // hidden layers, then the output layer (one row)
+struct Stack {
+  std::vector<Layer> layers;  // hidden layers, then the output over them (one row)
+  const Layer& output() const { return layers.back(); }
+};
+
+// The feasible set: lower <= x <= upper and slopes . x >= sides, slack included.
+struct Set {
+  std::vector<double> lower, upper;
+  std::vector<double> slopes, sides;  // half-spaces x inputs, row by row
+  int half_spaces() const { return int(sides.size()); }
 };
 
 struct Model {
   int inputs = 0, neurons = 0, widest = 0, deepest = 0;
-  std::vector<Member> members;
+  std::vector<Stack> stacks;
+  Set set;
   std::vector<double> reach;  // largest |x_p|
-  double margin = 0.0;        // of the objective
+  double output_error = 0.0;  // rounding of the outputs' own rows and of their sum
   double unit = 0.0;          // relative rounding of a sum over the inputs
   double spread = 0.0;        // of the objective over many points
 
-  // Neurons of a last hidden layer with a factor <= 0 only ever need the line below
+  // Neurons of a last hidden layer that no output rewards only ever need the line below
   // ReLU, which holds without bounds.
   std::vector<std::uint8_t> only_below;  // neurons
 };
 
-// A box of inputs, and the bounds of the neurons on it.
+// Objective at one point, through every neuron; `buffer` holds 2 * (widest + 1) numbers.
+double evaluate(const Model& model, const double* x, double* buffer);
+
+// Bounds of the neurons on the whole set.
 struct Ranges {
-  std::vector<double> lower, upper, low, high;
+  std::vector<double> low, high;
 };
 
 struct Settings {
@@ -50,8 +64,9 @@ struct Settings {
   double again = 0.8;        // bound again if the clipped volume is below this share
 };
 
-// Multiples of a cut beyond this are not used: they would overflow.
+// Multiples of a half-space beyond this are not used: they would overflow.
 constexpr double kLargest = 1e300;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // State of a neuron of a box in one byte: unstable with a slope below ReLU, or none
 // chosen yet; on or off on the whole box.
@@ -79,8 +94,9 @@ struct BoxLayout {
 constexpr std::uint8_t kO = 1, kU = 2, kL = 4, kAll = kO | kU | kL;
 
 // A node of signs: bound, flag, one byte for each input and neuron, which says what
-// corners are tied in the last basis and, three bits up, which are allowed. The flag is one if no neuron was worth holding the last time, or
-// minus the number of pivots of a program that paused.
+// corners are tied in the last basis and, three bits up, which are allowed. The flag is
+// one if no neuron was worth holding the last time, or minus the number of pivots of a
+// program that paused.
 struct SignLayout {
   int inputs = 0, neurons = 0;
   std::size_t stride() const { return 2 + (std::size_t(inputs) + neurons + 7) / 8; }
@@ -97,10 +113,11 @@ enum class Fate : int { closed = 0, split = 1, again = 2, stuck = 3 };
 // What bounding a node tells besides its new contents.
 struct Outcome {
   Fate fate = Fate::split;
-  int place = -1;         // the input to branch on, or the neuron
-  double middle = 0.0;    // and at which value
-  bool whole = true;      // false if the work on the node only paused
-  double value = 0.0;     // objective at `point`
+  int place = -1;               // the input to branch on, or the neuron
+  double middle = 0.0;          // and at which value
+  double dropped = -kInfinity;  // no point that was closed or left out is better
+  bool whole = true;            // false if the work on the node only paused
+  double value = 0.0;           // objective at `point`
   double* point = nullptr;
 };
 
@@ -120,7 +137,7 @@ struct BoundTable {
                   double* const* nodes, int count, Outcome* outcomes, void* scratch,
                   const Trace* trace);
   std::size_t (*program_bytes)(const Model&);
-  // Solves the linear program of one node of signs; does not evaluate its point.
+  // Solves the linear program of one node of signs.
   void (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,
                   double* node, Outcome& outcome, void* scratch);
 };

@@ -44,7 +44,7 @@ struct Program {
   double value = 0.0;
 
   Program(const Model& m, const Ranges& ranges, Arena& arena)
-      : model(m), lower(ranges.lower.data()), upper(ranges.upper.data()),
+      : model(m), lower(m.set.lower.data()), upper(m.set.upper.data()),
         low(ranges.low.data()), high(ranges.high.data()), d(m.inputs), n(m.neurons),
         most(n < kMostEquations ? n : kMostEquations) {
     auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
@@ -56,7 +56,7 @@ struct Program {
     source = many(n), when = many(items), rate = many(items);
     side = many(items), origin = many(n);
     row = many(wide), next = many(wide), lu = many(std::size_t(most) * most);
-    rhs = many(most), slots = many(most);
+    rhs = many(most), slots = many(most > 2 * (m.widest + 1) ? most : 2 * (m.widest + 1));
     columns = arena.take<int>(items), column_of = arena.take<int>(items);
     rows = arena.take<int>(n + 1), order = arena.take<int>(n + 1);
   }
@@ -110,10 +110,10 @@ struct Program {
 
   // Values of all neurons at x along their lines.
   void forward() {
-    for (const Member& member : model.members) {
+    for (const Stack& stack : model.stacks) {
       const double* from = x;
-      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
-        const Layer& layer = member.layers[s];
+      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
+        const Layer& layer = stack.layers[s];
         apply(layer, from, h + layer.first);
         for (int i = layer.first; i < layer.first + layer.rows; ++i)
           y[i] = kappa[i] * h[i] + tau[i];
@@ -126,16 +126,16 @@ struct Program {
   // those of lines follow.
   void backward(double share, double* ps, double* lambdas, double* gs) const {
     for (int q = 0; q < d; ++q) gs[q] = 0.0;
-    for (const Member& member : model.members) {
-      const int hidden = int(member.layers.size()) - 1;
-      const Layer& last = member.layers[hidden];
-      double* into = hidden ? ps + member.layers[hidden - 1].first : gs;
+    for (const Stack& stack : model.stacks) {
+      const int hidden = int(stack.layers.size()) - 1;
+      const Layer& last = stack.layers[hidden];
+      double* into = hidden ? ps + stack.layers[hidden - 1].first : gs;
       if (hidden)
         for (int c = 0; c < last.cols; ++c) into[c] = 0.0;
       axpy(into, share, last.weights.data(), last.cols);
       for (int s = hidden - 1; s >= 0; --s) {
-        const Layer& layer = member.layers[s];
-        into = s ? ps + member.layers[s - 1].first : gs;
+        const Layer& layer = stack.layers[s];
+        into = s ? ps + stack.layers[s - 1].first : gs;
         if (s)
           for (int c = 0; c < layer.cols; ++c) into[c] = 0.0;
         for (int r = 0; r < layer.rows; ++r) {
@@ -151,13 +151,13 @@ struct Program {
 
   // How h of row r of layer s depends on the columns: inputs between their bounds, then
   // the outputs of faces.
-  void dependence(const Member& member, int s, int r, double* out) {
+  void dependence(const Stack& stack, int s, int r, double* out) {
     for (int c = 0; c < size; ++c) out[c] = 0.0;
-    const int cols = member.layers[s].cols;
-    const double* weights = member.layers[s].weights.data() + std::size_t(r) * cols;
+    const int cols = stack.layers[s].cols;
+    const double* weights = stack.layers[s].weights.data() + std::size_t(r) * cols;
     for (int c = 0; c < cols; ++c) row[c] = weights[c];
     for (int t = s - 1; t >= 0; --t) {
-      const Layer& layer = member.layers[t];
+      const Layer& layer = stack.layers[t];
       for (int c = 0; c < layer.cols; ++c) next[c] = 0.0;
       for (int q = 0; q < layer.rows; ++q) {
         const int i = layer.first + q;
@@ -176,9 +176,9 @@ struct Program {
     for (int c = 0; c < size && columns[c] < d; ++c) out[c] = row[columns[c]];
   }
   // The same in units of the sides, for the equations.
-  void equation(const Member& member, int s, int r, double* out) {
-    dependence(member, s, r, out);
-    const double unit = 1.0 / side[d + member.layers[s].first + r];
+  void equation(const Stack& stack, int s, int r, double* out) {
+    dependence(stack, s, r, out);
+    const double unit = 1.0 / side[d + stack.layers[s].first + r];
     for (int c = 0; c < size; ++c) out[c] *= unit * side[columns[c]];
   }
 
@@ -198,11 +198,11 @@ struct Program {
     }
     if (count != size || size > most) return false;
     count = 0;
-    for (const Member& member : model.members)
-      for (int s = 0; s + 1 < int(member.layers.size()); ++s)
-        for (int r = 0; r < member.layers[s].rows; ++r)
-          if (single(tied[d + member.layers[s].first + r]))
-            equation(member, s, r, lu + std::size_t(count++) * size);
+    for (const Stack& stack : model.stacks)
+      for (int s = 0; s + 1 < int(stack.layers.size()); ++s)
+        for (int r = 0; r < stack.layers[s].rows; ++r)
+          if (single(tied[d + stack.layers[s].first + r]))
+            equation(stack, s, r, lu + std::size_t(count++) * size);
     for (int k = 0; k < size; ++k) order[k] = k;
     for (int k = 0; k < size; ++k) {
       int best = k;
@@ -290,11 +290,11 @@ struct Program {
       backward(1.0, p, lambda, g);
     }
     value = 0.0;
-    for (const Member& member : model.members) {
-      value += member.layers.back().bias[0];
-      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s)
-        for (int r = 0; r < member.layers[s].rows; ++r)
-          value += lambda[member.layers[s].first + r] * member.layers[s].bias[r];
+    for (const Stack& stack : model.stacks) {
+      value += stack.layers.back().bias[0];
+      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s)
+        for (int r = 0; r < stack.layers[s].rows; ++r)
+          value += lambda[stack.layers[s].first + r] * stack.layers[s].bias[r];
     }
     for (int item = 0; item < d + n; ++item) {
       std::uint8_t best = one_of(tied[item] & may[item]);
@@ -372,10 +372,10 @@ struct Program {
         source[i] = push;
       }
       if (push != 0.0 && size) {
-        for (const Member& member : model.members)
-          for (int s = 0; s + 1 < int(member.layers.size()); ++s) {
-            const int r = i - member.layers[s].first;
-            if (r >= 0 && r < member.layers[s].rows) dependence(member, s, r, slots);
+        for (const Stack& stack : model.stacks)
+          for (int s = 0; s + 1 < int(stack.layers.size()); ++s) {
+            const int r = i - stack.layers[s].first;
+            if (r >= 0 && r < stack.layers[s].rows) dependence(stack, s, r, slots);
           }
         for (int c = 0; c < size; ++c) rhs[c] = -push * slots[c];
       }
@@ -451,61 +451,10 @@ struct Program {
     return first >= 0;
   }
 
-  // The bound that the multipliers prove, rounding included; it uses nothing but lambda
-  // and what is allowed. With dp and dg the same sums on absolute values; `far` is what
-  // an underflow may be multiplied by.
+  // The bound that the multipliers prove (duality.hpp).
   double bound() {
-    double sum = 0.0, total = 0.0, far = 1.0;
-    for (int q = 0; q < d; ++q) g[q] = dg[q] = 0.0;
-    for (int i = 0; i < n; ++i) p[i] = dp[i] = 0.0;
-    for (const Member& member : model.members) {
-      for (int s = int(member.layers.size()) - 1; s >= 0; --s) {
-        const Layer& layer = member.layers[s];
-        const bool output = s + 1 == int(member.layers.size());
-        double* into = s ? p + member.layers[s - 1].first : g;
-        double* sizes = s ? dp + member.layers[s - 1].first : dg;
-        for (int r = 0; r < layer.rows; ++r) {
-          const int i = layer.first + r;
-          const double a = output ? 1.0 : lambda[i];
-          if (!output) {
-            const double reach = larger(std::fabs(low[i]), std::fabs(high[i]));
-            sum += largest(i);
-            total += (dp[i] + std::fabs(a)) * reach;
-            far = larger(far, reach);
-          }
-          sum += a * layer.bias[r];
-          total += std::fabs(a * layer.bias[r]);
-          if (a == 0.0) continue;
-          const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
-          for (int c = 0; c < layer.cols; ++c) {
-            into[c] += a * weights[c];
-            sizes[c] += std::fabs(a * weights[c]);
-          }
-        }
-      }
-    }
-    for (int q = 0; q < d; ++q) {
-      const double reach = larger(std::fabs(lower[q]), std::fabs(upper[q]));
-      sum += larger(g[q] * lower[q], g[q] * upper[q]);
-      total += dg[q] * reach;
-      far = larger(far, reach);
-    }
-    // Sums of at most n + d terms of at most n terms each, a few roundings per term.
-    const double count = 4.0 * (n + d) + 64.0;
-    const double rounding = count * (0x1p-52 * total + 0x1p-1060 * count * far);
-    const double proved = sum + rounding + model.margin;
-    return proved == proved ? proved : std::numeric_limits<double>::infinity();
-  }
-
-  // Largest p y - lambda h of neuron i over its corners.
-  double largest(int i) const {
-    const double up = (p[i] - lambda[i]) * high[i], down = -lambda[i] * low[i];
-    if (low[i] >= 0.0) return larger(up, (p[i] - lambda[i]) * low[i]);
-    if (high[i] <= 0.0) return larger(down, -lambda[i] * high[i]);
-    double best = 0.0;
-    if (may[d + i] & kU) best = larger(best, up);
-    if (may[d + i] & kL) best = larger(best, down);
-    return best;
+    const Multipliers multipliers{lambda, p, g, dp, dg};
+    return proved_by(model, low, high, may + d, multipliers);
   }
 
   // Ties and allowed corners from the bytes of a node. What the bounds decide is not
@@ -539,8 +488,8 @@ struct Program {
   // Pivots between two pauses.
   int patience() const {
     double weights = 1.0;
-    for (const Member& member : model.members)
-      for (const Layer& layer : member.layers) weights += double(layer.weights.size());
+    for (const Stack& stack : model.stacks)
+      for (const Layer& layer : stack.layers) weights += double(layer.weights.size());
     const double count = kPause / (weights * (8.0 + 0.5 * d));
     return count < 10.0 ? 10 : count < most_pivots() ? int(count) : most_pivots();
   }
@@ -589,10 +538,10 @@ struct Program {
   // The program's objective at its point.
   double objective() const {
     double sum = 0.0;
-    for (const Member& member : model.members) {
-      const Layer& last = member.layers.back();
-      const std::size_t hidden = member.layers.size() - 1;
-      const double* from = hidden ? y + member.layers[hidden - 1].first : x;
+    for (const Stack& stack : model.stacks) {
+      const Layer& last = stack.layers.back();
+      const std::size_t hidden = stack.layers.size() - 1;
+      const double* from = hidden ? y + stack.layers[hidden - 1].first : x;
       sum += last.bias[0];
       for (int c = 0; c < last.cols; ++c) sum += last.weights[c] * from[c];
     }

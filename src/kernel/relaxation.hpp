@@ -1,4 +1,4 @@
-// Bounds of all neurons of a member on a batch of nodes, layer by layer.
+// Bounds of all neurons of a stack on a batch of nodes, layer by layer.
 //
 // An unstable neuron obeys alpha*h <= y <= su*h + tu with su = u/(u-l), tu = -l*su. The
 // upper form of a row takes the upper line where its coefficient is positive; the lower
@@ -10,9 +10,9 @@ struct Bounder {
   const Model& model;
   const Settings& settings;
   Work& w;
-  Cut cut;
+  HalfSpaces halves;
   int d;
-  int index = 0;  // the member
+  int index = 0;  // the stack
   std::size_t wide() const { return std::size_t(model.widest) + 1; }
   std::size_t at(int k) const { return std::size_t(index) * (model.deepest + 1) + k; }
   int& actives(int k) const { return w.actives[at(k)]; }
@@ -29,13 +29,13 @@ struct Bounder {
             w.ub + n, w.open + n, w.opens[index]};
   }
 
-  // Store what is known of neuron n (layer row r): bounds, status and lines. Lanes in
-  // which it is not unstable keep the status they came with.
+  // Store what is known of neuron n (layer row r): bounds, rounding included, status and
+  // lines. Lanes in which it is not unstable keep the status they came with.
   void settle(const Layer& layer, int r, Vec low, Vec high) const {
     const int n = layer.first + r;
     const Vec size = splat(layer.size[r]);
-    low = vmax(low - layer.margin[r], -size);  // second operand where the first is NaN
-    high = vmin(high + layer.margin[r], size);
+    low = vmax(low, -size);  // second operand where the first is NaN
+    high = vmin(high, size);
     const Mask free = w.unstable[n];
     const Mask off = free & (high <= 0.0), on = free & (low >= 0.0) & ~off;
     const Mask open = free & ~off & ~on;
@@ -56,8 +56,8 @@ struct Bounder {
 
   // Neurons of a layer that are not off in every lane, and the weights between the
   // active neurons of two layers side by side.
-  void collect(const Member& member, int k) const {
-    const Layer& layer = member.layers[k];
+  void collect(const Stack& stack, int k) const {
+    const Layer& layer = stack.layers[k];
     int* list = active(k);
     int count = 0;
     for (int r = 0; r < layer.rows; ++r)
@@ -76,12 +76,12 @@ struct Bounder {
     w.packed_at[k + 1] = at + std::size_t(count) * cols;
   }
 
-  [[gnu::noinline]] void first_layer(const Member& member) const {
+  [[gnu::noinline]] void first_layer(const Stack& stack) const {
     Vec* wr = jacobian(0);
     const std::size_t at0 = index * wide();
     Vec *hcs = w.hc + at0, *totals = w.total + at0;
     Vec *lbs = w.lb + at0, *ubs = w.ub + at0;
-    const Layer& layer = member.layers[0];
+    const Layer& layer = stack.layers[0];
     for (int r = 0; r < layer.rows; ++r) {
       const int n = layer.first + r;
       Vec* row = wr + std::size_t(r) * d;
@@ -96,23 +96,19 @@ struct Bounder {
       }
       hcs[r] = hc;
       totals[r] = total;
-      if (any(w.unstable[n])) {
-        Vec multiplier, up = total, down = total;
-        if (cut.used) {
-          for (int p = 0; p < d; ++p) w.trial[p] = -row[p];
-          up = support(row, 1, d, cut, model.unit, multiplier);
-          down = support(w.trial, 1, d, cut, model.unit, multiplier);
-        }
-        settle(layer, r, hc - down, hc + up);
-      } else {
-        settle(layer, r, hc - total, hc + total);
+      const Vec error = splat(layer.error[r]);
+      Vec up = total, down = total;
+      if (halves.count > 0 && any(w.unstable[n])) {
+        for (int p = 0; p < d; ++p) w.trial[p] = -row[p];
+        up = support(row, 1, d, halves, w.multipliers, 1);
+        down = support(w.trial, 1, d, halves, w.multipliers, 1);
       }
-      const Vec margin = splat(layer.margin[r]);
+      settle(layer, r, hc - down - error, hc + up + error);
       const Mask open = w.unstable[n];
-      lbs[r] = pick(open, hc - total - margin, splat(-1.0));
-      ubs[r] = pick(open, hc + total + margin, splat(1.0));
+      lbs[r] = pick(open, hc - total - error, splat(-1.0));
+      ubs[r] = pick(open, hc + total + error, splat(1.0));
     }
-    collect(member, 0);
+    collect(stack, 0);
     int opens = 0, fixeds = 0;
     for (int i = 0; i < actives(0); ++i) {
       const int r = active(0)[i], n = layer.first + r;
@@ -124,10 +120,12 @@ struct Bounder {
   }
 
   // Down to the first layer's outputs: from w.rows (coefficients of layer k-1's outputs,
-  // active neurons only) to w.rows for layer 0; constants are added to c.
-  [[gnu::noinline]] void descend(const Member& member, int k, const Vec* signs, Vec* c) const {
+  // active neurons only) to w.rows for layer 0; constants are added to c, roundings to
+  // `margin`.
+  [[gnu::noinline]] void descend(const Stack& stack, int k, const Vec* signs, Vec* c,
+                                 Vec* margin) const {
     for (int s = k - 1; s >= 1; --s) {
-      const Layer& layer = member.layers[s];
+      const Layer& layer = stack.layers[s];
       const int count = actives(s);
       const int* list = active(s);
       const double* bias = w.packed_bias + s * wide();
@@ -136,6 +134,7 @@ struct Bounder {
       for (int i = 0; i < count; ++i) {
         const int n = layer.first + list[i];
         const Vec su = w.slope[n], tu = w.shift[n], b = splat(bias[i]);
+        const Vec error = splat(layer.error[list[i]]);
         Vec below[2] = {w.under[n], w.under[n]};
         Vec* row = w.rows + i * kTile;
         for (int t = 0; t < kTile; ++t) {
@@ -147,6 +146,7 @@ struct Bounder {
           const Vec plus = vmax(row[t], Vec{}), minus = vmin(row[t], Vec{});
           row[t] = plus * su + minus * below[t % 2];
           c[t] += plus * tu + row[t] * b;
+          margin[t] += vabs(row[t]) * error;
         }
       }
       gemm(w.rows, count, w.packed + w.packed_at[s], actives(s - 1), w.next);
@@ -158,15 +158,19 @@ struct Bounder {
   }
 
   // Upper forms of the tile in the inputs: g [p][t] (times radius), c (value at the
-  // centre); returns their largest values on box and cut. `f` is the first layer.
-  [[gnu::noinline]] void lift(const Member& member, const FirstLayer& f, Vec* c, Vec* value) const {
-    const Layer& layer = member.layers[0];
+  // centre); returns their largest values on the node. `f` is the first layer. Its lines
+  // round in proportion to the coefficients before their slopes.
+  [[gnu::noinline]] void lift(const Stack& stack, const FirstLayer& f, Vec* c, Vec* margin,
+                              Vec* value) const {
+    const Layer& layer = stack.layers[0];
     const int count = actives(0);
     const int* list = active(0);
     int fixeds = 0, opens = 0;
     for (int i = 0; i < count; ++i) {
       const int r = list[i], n = layer.first + r;
       const Vec* row = w.rows + i * kTile;
+      const Vec error = keep(alive(n), splat(layer.error[r]));
+      for (int t = 0; t < kTile; ++t) margin[t] += vabs(row[t]) * error;
       if (fixeds < w.fixeds[index] && r == fixed()[fixeds]) {
         for (int t = 0; t < kTile; ++t) {
           const Vec a = keep(w.on[n], row[t]);
@@ -198,34 +202,37 @@ struct Bounder {
     for (int x = 0; x < d * kTile; ++x) w.g[x] = w.stable[x];
     spread<kTile>(w.first, f.slopes, d, f.list, opens, w.g);
     w.products += double(kTile) * d * (fixeds + opens);
-    Vec multiplier[kTile];
     for (int t = 0; t < kTile; ++t) {
-      value[t] = c[t] + support(w.g + t, kTile, d, cut, model.unit, multiplier[t]);
-      if (any(multiplier[t] > 0.0)) {  // from here on, forms plus multiplier times cut
-        const Vec gain = multiplier[t] * cut.s + model.unit * multiplier[t] * cut.size;
+      Vec* multipliers = w.multipliers + t;
+      value[t] = c[t] + support(w.g + t, kTile, d, halves, multipliers, kTile);
+      if (any(halves.used(multipliers, kTile))) {  // from here on, plus the half-spaces
+        const Vec gain =
+            halves.constant(multipliers, kTile) + halves.margin(multipliers, kTile);
         c[t] += gain;
         constant[t] += gain;
         for (int p = 0; p < d; ++p) {
-          w.g[p * kTile + t] += multiplier[t] * cut.a[p];
-          w.stable[p * kTile + t] += multiplier[t] * cut.a[p];
+          const Vec more = halves.slope(multipliers, kTile, p);
+          w.g[p * kTile + t] += more;
+          w.stable[p * kTile + t] += more;
         }
       }
     }
-    if (settings.vertex_lines && opens > 0) anchor(f, multiplier, constant, c, value);
+    if (settings.vertex_lines && opens > 0) anchor(f, constant, c, value);
     for (int t = 0; t < kTile; ++t)
-      if (any(multiplier[t] > 0.0))
-        for (int p = 0; p < d; ++p) w.g[p * kTile + t] -= multiplier[t] * cut.a[p];
+      if (any(halves.used(w.multipliers + t, kTile)))
+        for (int p = 0; p < d; ++p)
+          w.g[p * kTile + t] -= halves.slope(w.multipliers + t, kTile, p);
   }
 
   // Both passes of the anchored lines, mixed into (g, c). A form moved by a multiple of
-  // the cut is zero at the breakpoint up to rounding, which must not choose its sign.
-  [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* multiplier,
-                                  const Vec* constant, Vec* c, Vec* value) const {
+  // a half-space is zero at the breakpoint up to rounding, which must not choose its sign.
+  [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* constant, Vec* c,
+                                Vec* value) const {
     Vec cnew[kTile];
     for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
     for (int x = 0; x < d * kTile; ++x) {
       w.gnew[x] = w.stable[x];
-      w.tie[x] = 1e-12 * vabs(multiplier[x % kTile] * cut.a[x / kTile]);
+      w.tie[x] = halves.rounding(w.multipliers + x % kTile, kTile, x / kTile);
       w.signs[x] = pick(w.g[x] >= -w.tie[x], splat(1.0), splat(-1.0));
     }
     vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);
@@ -250,8 +257,8 @@ struct Bounder {
   }
 
   // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.
-  [[gnu::noinline]] void sensitivities(const Member& member, int k) const {
-    const Layer &layer = member.layers[k], &before = member.layers[k - 1];
+  [[gnu::noinline]] void sensitivities(const Stack& stack, int k) const {
+    const Layer &layer = stack.layers[k], &before = stack.layers[k - 1];
     const int count = actives(k - 1);
     const int* list = active(k - 1);
     for (int i = 0; i < count; ++i) {
@@ -277,9 +284,9 @@ struct Bounder {
 
   // Bound the rows of layer k that are unstable in some lane; in the lanes of `skip`
   // those that only need the line below ReLU are left out.
-  void layer(const Member& member, const FirstLayer& f, int k, Mask skip) const {
-    const Layer& layer = member.layers[k];
-    if (settings.row_slopes) sensitivities(member, k);
+  void layer(const Stack& stack, const FirstLayer& f, int k, Mask skip) const {
+    const Layer& layer = stack.layers[k];
+    if (settings.row_slopes) sensitivities(stack, k);
     int pending[2], count = 0;
     for (int r = 0; r < layer.rows; ++r) {
       const int n = layer.first + r;
@@ -292,24 +299,25 @@ struct Bounder {
       }
       pending[count++] = r;
       if (count == 2) {
-        rows(member, f, k, pending, skip);
+        rows(stack, f, k, pending, skip);
         count = 0;
       }
     }
     if (count == 1) {
       pending[1] = pending[0];
-      rows(member, f, k, pending, skip);
+      rows(stack, f, k, pending, skip);
     }
-    collect(member, k);
+    collect(stack, k);
   }
 
-  void rows(const Member& member, const FirstLayer& f, int k, const int* pair,
+  void rows(const Stack& stack, const FirstLayer& f, int k, const int* pair,
             Mask skip) const {
-    const Layer& layer = member.layers[k];
-    Vec c[kTile], value[kTile];
+    const Layer& layer = stack.layers[k];
+    Vec c[kTile], value[kTile], margin[kTile];
     for (int t = 0; t < kTile; ++t) {
       const double sign = t % 2 ? -1.0 : 1.0;
       c[t] = splat(sign * layer.bias[pair[t / 2]]);
+      margin[t] = splat(layer.error[pair[t / 2]]);
     }
     const double* upper = layer.weights.data() + std::size_t(pair[0]) * layer.cols;
     const double* lower = layer.weights.data() + std::size_t(pair[1]) * layer.cols;
@@ -325,14 +333,15 @@ struct Bounder {
           const Vec j = jacobian(k)[std::size_t(pair[q]) * d + p];
           w.trial[p * 2 + q] = pick(j > 0.0, splat(1.0), keep(j < 0.0, splat(-1.0)));
         }
-    descend(member, k, w.trial, c);
-    lift(member, f, c, value);
+    descend(stack, k, w.trial, c, margin);
+    lift(stack, f, c, margin, value);
     for (int q = 0; q < (pair[0] == pair[1] ? 1 : 2); ++q) {
       const int r = pair[q], n = layer.first + r;
       Vec* smear = w.smear + std::size_t(n) * d;
       for (int p = 0; p < d; ++p)
         smear[p] = vabs(w.g[p * kTile + 2 * q]) + vabs(w.g[p * kTile + 2 * q + 1]);
-      Vec high = value[2 * q], low = -value[2 * q + 1];
+      Vec high = value[2 * q] + margin[2 * q];
+      Vec low = -(value[2 * q + 1] + margin[2 * q + 1]);
       if (model.only_below[n]) {
         const Vec size = splat(layer.size[r]);
         high = pick(skip, size, high);

@@ -34,6 +34,10 @@ inline bool any(Mask m) { return _mm512_movepi64_mask((__m512i)m) != 0; }
 inline Vec vmax(Vec a, Vec b) { return (Vec)_mm256_max_pd((__m256d)a, (__m256d)b); }
 inline Vec vmin(Vec a, Vec b) { return (Vec)_mm256_min_pd((__m256d)a, (__m256d)b); }
 inline bool any(Mask m) { return _mm256_movemask_pd((__m256d)m) != 0; }
+#elif defined(__SSE2__)
+inline Vec vmax(Vec a, Vec b) { return (Vec)_mm_max_pd((__m128d)a, (__m128d)b); }
+inline Vec vmin(Vec a, Vec b) { return (Vec)_mm_min_pd((__m128d)a, (__m128d)b); }
+inline bool any(Mask m) { return _mm_movemask_pd((__m128d)m) != 0; }
 #else
 inline Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec vmin(Vec a, Vec b) { return a < b ? a : b; }

@@ -14,10 +14,6 @@
 
 namespace ennopt {
 
-// Local search from x inside a box: steps along the signs of the gradient, shorter
-// when they do not help. Changes x, returns its value.
-double ascend(const Model& model, const double* lower, const double* upper, double* x);
-
 // What counts as proved: a bound of value + max(gap * max(|value|, floor), least).
 struct Tolerance {
   double gap = 1e-4, floor = 0.0, least = 0.0;
@@ -52,23 +48,35 @@ struct Budget {
   bool eager = false;
 };
 
+// What the journal of a tree tells, five numbers a line: the kind, the node and
+//   split  place, split point, number of the first child (the second has the next one)
+//   clip   input, its new lower and upper end
+//   close  -1, the bound, 0
+enum class Kind : int { split = 0, clip = 1, close = 2 };
+
 class Tree {
  public:
-  Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance);
+  // With a journal nodes are numbered, from 1 on, and what becomes of them is written down.
+  Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance, bool journal);
 
   void add(const double* node);      // a node of the scheme
   void plant();                      // the root
   bool take(double* node);           // the open node of the largest bound
-  bool offer(const double* x);       // a point; true if it beats the incumbent
+  bool offer(const double* x);       // a feasible point; true if it is the best so far
   std::int64_t explore(const Budget& budget);
 
   // What follows is to be asked between two calls of `explore`, not during one.
   double bound() const;              // no point of the nodes given is better: proved
+  double closed() const { return closed_; }  // nor of what was closed or left out
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
   std::size_t open() const;
+  void snapshot(std::vector<double>& nodes);  // all open nodes, which stay
   double operations() const { return operations_; }  // of matrix products so far
-  const std::vector<double>& point() const { return point_; }
+  // Incumbents, the best first; points that would be better if they were feasible.
+  const std::vector<std::vector<double>>& points() const { return points_; }
+  std::vector<std::vector<double>> candidates();
+  std::vector<double> journal();     // its lines since the last call
   const Scheme& scheme() const { return *scheme_; }
 
  private:
@@ -80,22 +88,36 @@ class Tree {
     std::vector<double> stack;
     std::int64_t dived = 0;
   };
+  // Scratch of one thread.
+  struct Worker;
+  static constexpr std::size_t kPool = 8;
+
   void work(Crew& crew, Rest& rest);
+  void fill(Crew& crew, Worker& worker, std::vector<double>& stack, double cutoff);
+  void meet(Crew& crew, Worker& worker, const Outcome& outcome);
+  void follow(Worker& worker, int lane, std::vector<double>& stack);
   void push(const double* node);
   bool pop(double* node);
   void give_back(std::vector<double>& stack);
   bool offer_locked(const double* x, double value);
+  void write(Kind kind, const double* node, double place, double x, double y);
+  double number(const double* node) const { return journaling_ ? node[stride_ - 1] : 0.0; }
 
   std::shared_ptr<const Scheme> scheme_;
   const Model& model_;
   Tolerance tolerance_;
-  std::vector<double> point_;
+  bool journaling_;
+  std::size_t stride_;  // of the scheme's nodes, and their number if there is a journal
+  std::vector<std::vector<double>> points_, candidates_;
+  std::vector<double> values_;  // of the incumbents
+  std::vector<double> lines_;
+  std::uint64_t numbered_ = 0;
   Store store_;
   std::vector<std::pair<double, std::uint64_t>> heap_;
   std::vector<Rest> rests_;  // one for each thread
   std::atomic<double> value_, cutoff_;
   std::atomic<std::size_t> waiting_nodes_{0};
-  double stuck_ = -std::numeric_limits<double>::infinity();  // leaves too thin to split
+  double closed_ = -kInfinity;
   double operations_ = 0.0;
   std::mutex mutex_;
 };

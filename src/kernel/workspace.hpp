@@ -16,20 +16,23 @@ struct Arena {
 
 struct Work {
   double products = 0.0;  // multiply-adds of matrix products, per lane
-  // The batch: boxes, cuts.
-  Vec *lower, *upper, *centre, *radius, *cut, *scaled, *inverse;
+  // The batch: boxes, the cut, and half-spaces with their multipliers for a tile.
+  Vec *lower, *upper, *centre, *radius, *cut, *slopes_of_set, *scaled, *inverse;
+  Vec *multipliers, *moved_by, *tied_by, *way;
+  HalfSpace *half_spaces, *others;
+  double* forward;  // for one point, through every neuron
   // Every neuron: bounds, lines, status, dependence on the inputs for the smear.
   Vec *low, *high, *slope, *shift, *under, *alpha, *coefficient, *smear;
   Mask *unstable, *on;
   // Rule 1: alpha = clip(middle + scale * deviation).
   Vec *middle, *scale;
-  // First layer of each member: wr, hc, T, Lb, Ub, unstable and on neurons.
+  // First layer of each stack: wr, hc, T, Lb, Ub, unstable and on neurons.
   Vec *slopes, *hc, *total, *lb, *ub;
   int *open, *opens, *fixed, *fixeds;
-  // Sensitivities of the current member's deeper layers; slopes times sensitivities.
+  // Sensitivities of the current stack's deeper layers; slopes times sensitivities.
   Vec *jacobian, *moved;
   // Active neurons of each layer, and the packed weights between active neurons.
-  int *active, *actives;  // lists; counts per member and layer
+  int *active, *actives;  // lists; counts per stack and layer
   double *packed, *packed_bias;
   std::size_t* packed_at;
   // A tile of rows.
@@ -42,12 +45,16 @@ struct Work {
     const std::size_t d = m.inputs, n = m.neurons, w = m.widest + 1, deep = m.deepest + 1;
     auto vec = [&](std::size_t count) { return arena.take<Vec>(count + 1); };
     lower = vec(d), upper = vec(d), centre = vec(d), radius = vec(d), cut = vec(d);
-    scaled = vec(d), inverse = vec(d);
+    const std::size_t halves = 1 + m.set.half_spaces();
+    slopes_of_set = vec(d), scaled = vec(halves * d), inverse = vec(halves * d);
+    multipliers = vec(kTile * halves), moved_by = vec(d), tied_by = vec(d), way = vec(d);
+    half_spaces = arena.take<HalfSpace>(halves), others = arena.take<HalfSpace>(halves);
+    forward = arena.take<double>(2 * (m.widest + 1));
     low = vec(n), high = vec(n), slope = vec(n), shift = vec(n), under = vec(n);
     alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
     unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
     middle = vec(n), scale = vec(n);
-    const std::size_t e = m.members.size();
+    const std::size_t e = m.stacks.size();
     slopes = vec(e * w * d), moved = vec(w * d), jacobian = vec(deep * w * d);
     hc = vec(e * w), total = vec(e * w), lb = vec(e * w), ub = vec(e * w);
     open = arena.take<int>(e * w), opens = arena.take<int>(e);

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
+from ennopt.tightening.relaxation import Crown, Interval
 from oracles import (
     DEGENERATE,
     exact_ranges,

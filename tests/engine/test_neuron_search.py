@@ -10,7 +10,6 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from ennopt.bounds.relaxation import Crown
 from ennopt.domain import Domain
 from ennopt.engine import schemes
 from ennopt.engine.box_search import BoxSearch
@@ -22,6 +21,7 @@ from ennopt.paper.bigm import BigM
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
+from ennopt.tightening.relaxation import Crown
 from oracles import (
     DEGENERATE,
     exact_maximum,

@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from ennopt.domain import Domain
-from ennopt.engine.concretise import Cut, argument, clip, support
+from ennopt.engine.concretise import HalfSpaces, argument, clip, empty, support
 from ennopt.engine.lines import FirstLayer, anchored_lines, mix
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
 from oracles import (
     DEGENERATE,
+    canonical,
     exact_maximum,
     random_case,
     random_domain,
@@ -26,10 +28,7 @@ ALL = pytest.mark.parametrize(
 def nodes_of(model, domain, count, rng):
     a, b = domain.sample(count, rng), domain.sample(count, rng)
     b = a + rng.choice([1.0, 0.3, 0.03], size=(count, 1)) * (b - a)
-    nodes = Nodes.unpacked(
-        np.repeat(Nodes.root(model, domain).packed(), count, axis=0),
-        model.num_inputs, model.num_neurons,
-    )  # fmt: skip
+    nodes = Nodes.unpacked(np.repeat(Nodes.root(model).packed(), count, axis=0), model)
     nodes.lower, nodes.upper = np.minimum(a, b), np.maximum(a, b)
     nodes.lower[0], nodes.upper[0] = domain.lower, domain.upper
     return nodes
@@ -50,7 +49,7 @@ def test_no_sample_beats_the_bound_of_its_node(settings, rng):
         widths = tuple(int(n) for n in rng.integers(2, 9, size=int(rng.integers(1, 5))))
         ensemble = random_ensemble(rng, int(rng.integers(1, 4)), inputs, widths)
         domain = random_domain(rng, inputs)
-        model = NodeModel(ensemble, domain)
+        model = NodeModel(canonical(ensemble, domain))
         nodes = nodes_of(model, domain, 25, rng)
         lower, upper = nodes.lower.copy(), nodes.upper.copy()
         bound_nodes(model, settings, nodes, -np.inf)
@@ -62,8 +61,8 @@ def test_no_sample_beats_the_bound_of_its_node(settings, rng):
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_the_root_bound_is_at_least_the_exact_maximum(case, rng):
     ensemble, domain = DEGENERATE[case](rng)
-    model = NodeModel(ensemble, domain)
-    root = Nodes.root(model, domain)
+    model = NodeModel(canonical(ensemble, domain))
+    root = Nodes.root(model)
     bound_nodes(model, NodeSettings(), root, -np.inf)
     assert root.bound[0] >= exact_maximum(ensemble, domain)[0]
 
@@ -74,12 +73,12 @@ def test_no_point_above_the_cutoff_is_lost(settings, rng):
     lost = kept = 0
     for _ in range(25):
         ensemble, domain = random_ensemble(rng, 2, 3, (7, 6, 5)), random_domain(rng, 3)
-        model = NodeModel(ensemble, domain)
+        model = NodeModel(canonical(ensemble, domain))
         points = samples(domain.lower, domain.upper, rng, 2000)
         values = ensemble(points)[:, 0]
         cutoff = float(np.quantile(values, 0.97))
         good = points[values > cutoff]
-        nodes = Nodes.root(model, domain)
+        nodes = Nodes.root(model)
         for _ in range(5):  # five generations of the tree
             out = bound_nodes(model, settings, nodes, cutoff)
             rows, d = nodes.packed(), 3
@@ -89,7 +88,7 @@ def test_no_point_above_the_cutoff_is_lost(settings, rng):
                 left[3 + 2 * d + out.split[i]] = out.middle[i]
                 right[3 + d + out.split[i]] = out.middle[i]
                 children.append(np.stack([left, right]))
-            nodes = Nodes.unpacked(np.concatenate(children), d, model.num_neurons)
+            nodes = Nodes.unpacked(np.concatenate(children), model)
             inside = [
                 np.any(np.all((x >= nodes.lower) & (x <= nodes.upper), axis=1))
                 for x in good
@@ -103,13 +102,13 @@ def test_no_point_above_the_cutoff_is_lost(settings, rng):
 def test_states_of_neurons_hold_on_the_node(rng):
     for _ in range(30):
         ensemble, domain = random_case(rng)
-        model = NodeModel(ensemble, domain)
+        model = NodeModel(canonical(ensemble, domain))
         nodes = nodes_of(model, domain, 10, rng)
         lower, upper = nodes.lower.copy(), nodes.upper.copy()
         out = bound_nodes(model, NodeSettings(), nodes, -np.inf)
         for i in range(10):
             points = samples(lower[i], upper[i], rng)
-            h = [m.preactivations(points)[:-1] for m in model.members]
+            h = [m.preactivations(points)[:-1] for m in model.networks]
             flat = [layer for member in h for layer in member]
             if not flat:
                 continue
@@ -129,7 +128,7 @@ def test_support_is_the_largest_value_on_box_and_cut(rng):
         s = float(rng.normal())
         if s + np.abs(a).sum() < 0:
             continue  # the node is empty
-        cut = Cut(a, np.array([s]), True, 0.0)
+        cut = HalfSpaces(a[:, None], np.array([[s]]), 0.0)
         most, lam = support(g, cut)
         z = rng.uniform(-1, 1, size=(4000, d))
         z[:2000] = np.sign(z[:2000])
@@ -139,6 +138,56 @@ def test_support_is_the_largest_value_on_box_and_cut(rng):
         point = argument(g[:, 0], cut, lam[:, 0])[0]
         assert point @ a[0] + s >= -1e-9
         assert point @ g[0, 0] == pytest.approx(most[0, 0], abs=1e-9)
+
+
+def random_half_spaces(rng, count, d):
+    """Half-spaces of one node, most of them met by a common point."""
+    a = rng.normal(size=(1, count, d))
+    inside = rng.uniform(-0.5, 0.5, size=d)
+    s = -(a[0] @ inside) + rng.uniform(-0.1, 0.4, size=count)
+    return HalfSpaces(a, s[None], 0.0)
+
+
+def exact_support(g, halves):
+    """The largest value by a linear program, ``None`` if there is no point."""
+    found = linprog(
+        -g, A_ub=-halves.a[0], b_ub=halves.s[0], bounds=[(-1.0, 1.0)] * g.size
+    )
+    return -found.fun if found.status == 0 else None
+
+
+def test_support_on_several_half_spaces_is_above_and_mostly_exact(rng):
+    exact = total = 0
+    for _ in range(150):
+        d, count = int(rng.integers(2, 9)), int(rng.integers(2, 6))
+        halves = random_half_spaces(rng, count, d)
+        g = rng.normal(size=(1, 3, d))
+        most, multipliers = support(g, halves)
+        assert np.all(multipliers >= 0.0)
+        for form, bound in zip(g[0], most[0], strict=True):
+            best = exact_support(form, halves)
+            if best is None:
+                continue
+            assert bound >= best - 1e-9
+            exact += bound <= best + 1e-7
+            total += 1
+    assert total > 300
+    assert exact > 0.75 * total
+
+
+def test_nodes_found_empty_have_no_point_and_most_empty_ones_are_found(rng):
+    found = none = 0
+    for _ in range(300):
+        d, count = int(rng.integers(2, 6)), int(rng.integers(2, 5))
+        a = rng.normal(size=(1, count, d))
+        halves = HalfSpaces(a, rng.normal(size=(1, count)) - 1.0, 0.0)
+        point = exact_support(np.zeros(d), halves)
+        claimed = bool(empty(halves)[0])
+        assert not (claimed and point is not None)
+        none += point is None
+        found += claimed
+    assert none > 50
+    assert found > 0.95 * none
 
 
 def test_clipping_keeps_every_point_that_meets_the_cut(rng):
@@ -196,10 +245,10 @@ def test_mixing_never_raises_the_largest_value(rng):
 
 def test_packed_nodes_come_back_the_same(rng):
     ensemble, domain = random_ensemble(rng, 2, 3, (5, 4)), random_domain(rng, 3)
-    model = NodeModel(ensemble, domain)
+    model = NodeModel(canonical(ensemble, domain))
     nodes = nodes_of(model, domain, 7, rng)
     bound_nodes(model, NodeSettings(), nodes, -np.inf)
-    back = Nodes.unpacked(nodes.packed(), 3, model.num_neurons)
+    back = Nodes.unpacked(nodes.packed(), model)
     for name in Nodes.__slots__:
         np.testing.assert_array_equal(getattr(back, name), getattr(nodes, name))
 
@@ -207,8 +256,8 @@ def test_packed_nodes_come_back_the_same(rng):
 def test_a_domain_that_is_one_point_gets_its_value(rng):
     ensemble, domain = random_ensemble(rng, 2, 3, (5, 4)), random_domain(rng, 3)
     point = Domain(domain.lower, domain.lower)
-    model = NodeModel(ensemble, point)
-    root = Nodes.root(model, point)
+    model = NodeModel(canonical(ensemble, point))
+    root = Nodes.root(model)
     assert bound_nodes(model, NodeSettings(), root, -np.inf).fate[0] == Fate.AGAIN
     assert bound_nodes(model, NodeSettings(), root, -np.inf).fate[0] == Fate.STUCK
     value = ensemble(domain.lower)[0]

@@ -10,6 +10,7 @@ from ennopt.engine.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Ensemble
 from oracles import (
     DEGENERATE,
+    canonical,
     random_case,
     random_domain,
     random_ensemble,
@@ -41,8 +42,7 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     found, told, points, low, high, scores = MODULE.bound_boxes(
         compiled, settings_of(settings), rows, cutoff, name
     )
-    shape = (model.num_inputs, model.num_neurons)
-    mine, nodes = Nodes.unpacked(found, *shape), Nodes.unpacked(rows, *shape)
+    mine, nodes = Nodes.unpacked(found, model), Nodes.unpacked(rows, model)
     spec = bound_nodes(model, settings, nodes, cutoff)
 
     def close(got, wanted, rtol=TOLERANCE, atol=slack):
@@ -50,6 +50,7 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
 
     np.testing.assert_array_equal(told[:, 0] == Fate.CLOSED, spec.fate == Fate.CLOSED)
     alive = spec.fate != Fate.CLOSED
+    close(told[:, 4], spec.dropped)
     np.testing.assert_array_equal(told[alive, 0], spec.fate[alive])
     np.testing.assert_array_equal(mine.flag[alive], nodes.flag[alive])
     for field in ("bound", "lower", "upper"):
@@ -67,7 +68,7 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
         return mine, nodes
     bytes_apart = mine.states.astype(int) - nodes.states
     assert np.abs(bytes_apart[unstable]).max(initial=0) <= 1
-    old = Nodes.unpacked(rows, *shape)
+    old = Nodes.unpacked(rows, model)
     mine_cut, spec_cut, old_cut = (
         np.column_stack([n.constant, n.cut])[alive] for n in (mine, nodes, old)
     )
@@ -90,9 +91,12 @@ def check(
     ensemble, domain, settings, name, rng, count=19, slack=TOLERANCE, ties=False
 ):  # fmt: skip
     """Without a cutoff, then on what each of the two leaves to its children."""
-    case = NodeModel(ensemble, domain), compile_model(ensemble, domain)
+    case = (
+        NodeModel(canonical(ensemble, domain)),
+        compile_model(canonical(ensemble, domain)),
+    )
     lower, upper = boxes_in(domain, count, rng)
-    rows = fresh(case[0], domain, lower, upper).packed()
+    rows = fresh(case[0], lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     batches = [(rows, -np.inf)]
     for generation in range(3):
@@ -145,7 +149,7 @@ def test_kernel_equals_specification_on_huge_and_tiny_weights(name, scales, rng)
     for widths in ((6,), (5, 4)):
         members = [random_network(rng, 3, widths, scale=scale) for scale in scales]
         ensemble, domain = Ensemble((*members, *members[:1])), random_domain(rng, 3)
-        slack = TOLERANCE * scale_of(NodeModel(ensemble, domain))
+        slack = TOLERANCE * scale_of(NodeModel(canonical(ensemble, domain)))
         check(ensemble, domain, NodeSettings(), name, rng, slack=slack)
 
 
@@ -160,9 +164,12 @@ def test_kernel_equals_specification_on_random_cases(seed):
 @pytest.mark.parametrize("name", SETS)
 def test_a_node_is_bounded_alike_whatever_its_neighbours_in_the_lanes(name, rng):
     ensemble, domain = random_ensemble(rng, 3, 4, (8, 7, 6)), random_domain(rng, 4)
-    model, compiled = NodeModel(ensemble, domain), compile_model(ensemble, domain)
+    model, compiled = (
+        NodeModel(canonical(ensemble, domain)),
+        compile_model(canonical(ensemble, domain)),
+    )
     lower, upper = boxes_in(domain, 17, rng)
-    rows = fresh(model, domain, lower, upper).packed()
+    rows = fresh(model, lower, upper).packed()
     level = float(np.quantile(ensemble(domain.sample(200, rng))[:, 0], 0.9))
     settings = MODULE.Settings()
     together = MODULE.bound_boxes(compiled, settings, rows, level, name)

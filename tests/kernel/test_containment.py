@@ -10,6 +10,7 @@ from ennopt.domain import Domain
 from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
 from oracles import (
     DEGENERATE,
+    canonical,
     exact_maximum,
     random_case,
     random_domain,
@@ -26,7 +27,7 @@ def samples(lower, upper, rng, count=150):
 
 
 def neurons_at(model, points):
-    hidden = [h for m in model.members for h in m.preactivations(points)[:-1]]
+    hidden = [h for m in model.networks for h in m.preactivations(points)[:-1]]
     return np.concatenate([np.zeros((*points.shape[:-1], 0)), *hidden], axis=-1)
 
 
@@ -62,11 +63,11 @@ def shapes(rng, count):
 @WAYS
 def test_no_sample_leaves_the_bounds_of_its_box(way, rng):
     for ensemble, domain in shapes(rng, 20):
-        model, settings = NodeModel(ensemble, domain), NodeSettings()
+        model, settings = NodeModel(canonical(ensemble, domain)), NodeSettings()
         lower, upper = boxes_in(domain, 60, rng)
-        rows = fresh(model, domain, lower, upper).packed()
+        rows = fresh(model, lower, upper).packed()
         found, _, low, high = way(ensemble, domain, settings)(rows, -np.inf)
-        nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+        nodes = Nodes.unpacked(found, model)
         points = samples(lower, upper, rng)
         values = ensemble(points)[..., 0]
         assert_contains(
@@ -81,17 +82,20 @@ def test_no_sample_above_the_cutoff_is_lost(way, rng):
     settings = NodeSettings()
     total = clipped = 0
     for ensemble, domain in shapes(rng, 12):
-        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
+        model, bound = (
+            NodeModel(canonical(ensemble, domain)),
+            way(ensemble, domain, settings),
+        )
         lower, upper = boxes_in(domain, 40, rng)
         points = samples(lower, upper, rng)
         values, neurons = ensemble(points)[..., 0], neurons_at(model, points)
         cutoff = float(np.quantile(values, 0.6))
-        rows = fresh(model, domain, lower, upper).packed()
+        rows = fresh(model, lower, upper).packed()
         good = values > cutoff
         for _ in range(3):
             found, fate, low, high = bound(rows, cutoff)
             assert not good[fate == Fate.CLOSED].any()
-            nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+            nodes = Nodes.unpacked(found, model)
             alive = fate != Fate.CLOSED
             inside = (points >= nodes.lower[:, None]) & (points <= nodes.upper[:, None])
             assert np.all(inside.all(axis=2) | ~good)
@@ -126,14 +130,17 @@ def exact_cases():
 def test_bounds_of_boxes_contain_exact_optima(way):
     settings = NodeSettings()
     for ensemble, domain, lower, upper, exact, points in exact_cases():
-        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
-        rows = fresh(model, domain, lower, upper).packed()
+        model, bound = (
+            NodeModel(canonical(ensemble, domain)),
+            way(ensemble, domain, settings),
+        )
+        rows = fresh(model, lower, upper).packed()
         found, _, _, _ = bound(rows, -np.inf)
         assert np.all(found[:, 0] >= exact)
         cutoff = float(np.median(exact))
         for _ in range(2):  # with a cutoff, from the cuts of the first bounds
             found, fate, _, _ = bound(found, cutoff)
-            nodes = Nodes.unpacked(found, model.num_inputs, model.num_neurons)
+            nodes = Nodes.unpacked(found, model)
             good = exact > cutoff
             assert not np.any(good & (fate == Fate.CLOSED))
             assert np.all(nodes.bound[good] >= exact[good])
@@ -146,9 +153,9 @@ def test_bounds_of_boxes_contain_exact_optima(way):
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_bounds_of_degenerate_ensembles_contain_exact_optima(way, case, rng):
     ensemble, domain = DEGENERATE[case](rng)
-    model, settings = NodeModel(ensemble, domain), NodeSettings()
+    model, settings = NodeModel(canonical(ensemble, domain)), NodeSettings()
     lower, upper = boxes_in(domain, 25, rng)
-    rows = fresh(model, domain, lower, upper).packed()
+    rows = fresh(model, lower, upper).packed()
     found, _, _, _ = way(ensemble, domain, settings)(rows, -np.inf)
     for i in range(25):
         exact, _ = exact_maximum(ensemble, Domain(lower[i], upper[i]))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from ways import WAYS, by_kernel
 
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
-from ennopt.engine.concretise import Cut, support
+from ennopt.engine.concretise import HalfSpaces, support
 from ennopt.engine.nodes import (
     OFF,
     ON,
@@ -24,7 +25,7 @@ from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from oracles import random_ensemble, random_network
+from oracles import canonical, random_ensemble, random_network
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
 
@@ -65,8 +66,8 @@ def maximum_on(ensemble, low, high):
 
 def root_bound(way, ensemble, domain):
     settings = NodeSettings()
-    model = NodeModel(ensemble, domain)
-    rows = Nodes.root(model, domain).packed()
+    model = NodeModel(canonical(ensemble, domain))
+    rows = Nodes.root(model).packed()
     return Fraction(float(way(ensemble, domain, settings)(rows, -np.inf)[0][0, 0]))
 
 
@@ -111,19 +112,22 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
     for seed in range(12):
         rng = np.random.default_rng(seed)
         ensemble, domain = uneven_case(rng)
-        model, bound = NodeModel(ensemble, domain), way(ensemble, domain, settings)
+        model, bound = (
+            NodeModel(canonical(ensemble, domain)),
+            way(ensemble, domain, settings),
+        )
         points = [domain.lower, domain.upper, *domain.sample(2, rng)]
         exact = [[Fraction(v) for v in x.tolist()] for x in points]
         values = [value_at(ensemble, x) for x in exact]
         neurons = [
-            [h for m in model.members for k in preactivations(m, x)[:-1] for h in k]
+            [h for m in model.networks for k in preactivations(m, x)[:-1] for h in k]
             for x in exact
         ]
         for cutoff in (-np.inf, float(min(values)), float(max(values)) * (1 - 1e-13)):
-            rows = Nodes.root(model, domain).packed()
+            rows = Nodes.root(model).packed()
             for _ in range(2):
                 rows, fate, low, high = bound(rows, cutoff)
-                nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+                nodes = Nodes.unpacked(rows, model)
                 for x, value, hidden in zip(exact, values, neurons, strict=True):
                     if value > cutoff:
                         assert fate[0] != Fate.CLOSED
@@ -136,13 +140,13 @@ def test_a_multiple_of_a_cut_that_overflows_proves_nothing():
     for share in 1.0 + 2.0**-50 * np.arange(-60, 61):
         for s in (-5e9, -5e9 * (1 - 1e-15), -4e9, -1.0):
             g = np.array([-1.0] * 5 + [-edge * share * 1e-299])
-            cut = Cut(slopes, np.array([s]), True, 0.0)
+            cut = HalfSpaces(slopes[:, None], np.array([[s]]), 0.0)
             with np.errstate(over="ignore", invalid="ignore"):
                 most, multiplier = support(g[None, None], cut)
             # Where all of the first five are -s / 5e9, the cut is met.
             z = np.array([-s / 5e9] * 5 + [-1.0])
             assert most[0, 0] >= g @ z - 1e-9
-            assert np.isfinite(multiplier[0, 0])
+            assert np.isfinite(multiplier[0, 0, 0])
 
 
 @WAYS
@@ -197,7 +201,7 @@ def test_a_time_limit_beyond_the_clock_is_no_limit(rng):
     problem = Problem(
         random_ensemble(rng, 3, 5, (10, 10)), Domain([-1.0] * 5, [1.0] * 5)
     )
-    tree = BoxSearch().scheme.open(problem, 1e-4)
+    tree = BoxSearch().scheme.open(Canonical.of(problem), 1e-4)
     tree.plant()
     count = tree.explore(nodes=math.inf, seconds=1e12, bytes=1e9, dive=64, threads=1)
     assert tree.open == 0

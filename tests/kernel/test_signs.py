@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from ways import MODULE, SETS
 
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.compiled import compile_model
 from ennopt.engine.nodes import Fate
-from ennopt.engine.schemes import FREE, HELD_OFF, HELD_ON, Signs, summands
+from ennopt.engine.program import FREE, HELD_OFF, HELD_ON, SignPrograms
+from ennopt.engine.schemes import Signs
 from ennopt.network import Ensemble, Network
-from ennopt.problem import Problem
 from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 from oracles import (
     DEGENERATE,
+    canonical,
     exact_maximum,
     random_case,
     random_domain,
@@ -31,16 +32,14 @@ class Case:
     """A problem whose nodes of signs are bounded by the kernel or by HiGHS."""
 
     def __init__(self, ensemble, domain, name="", tightening=Crown()):  # noqa: B008
-        self.problem = Problem(ensemble, domain)
-        self.sum = summands(self.problem)
+        self.problem = canonical(ensemble, domain)
+        networks = self.problem.networks
+        self.sum = Ensemble(networks, weights=np.ones(len(networks)))
         self.bounds = tightening.tighten(self.sum, domain)
-        self.model = compile_model(ensemble, domain)
-        self.scheme = MODULE.Signs(
-            self.model, domain.lower, domain.upper, *self.bounds.flat(), name
-        )
-        plain = Signs(self.bounds).open(self.problem, 1e-4, plain=True)
-        plain.plant()
-        self.root, self.reference = plain.take(1), plain._scheme
+        self.model = compile_model(self.problem)
+        self.scheme = MODULE.Signs(self.model, *self.bounds.flat(), name)
+        self.reference = SignPrograms(self.problem, self.bounds)
+        self.root = self.reference.root()
 
     def states(self, rows):
         """The bytes of the neurons of each row, to be read and written."""
@@ -76,11 +75,11 @@ def agree(case, count, rng, slack=1e-7):
     """Both find the same optimum, or that there is none; returns how many of each."""
     rows = case.held(count, rng)
     found, _, _ = case.bound(rows)
-    size = max(1.0, case.problem.scale())
+    size = max(1.0, case.problem.scale)
     empty = 0
     for mine, row in zip(found[:, 0], rows, strict=True):
         other = row.copy()
-        case.reference._bound(other, case.states(other[None])[0])
+        case.reference.bound(other, case.states(other[None])[0])
         if other[0] == -np.inf:
             # The kernel proves it by a bound below whatever it is asked for.
             again, told, _ = case.bound(row[None], -1e3 * size)
@@ -263,8 +262,8 @@ def test_units_do_not_matter(where, power, rng):
         domains = (Domain([-1.0] * 6, [1.0] * 6),) * 2
     counts = []
     for network, domain in zip((net, other), domains, strict=True):
-        problem = Problem(Ensemble((network,)), domain)
-        tree = Signs(Crown().tighten(summands(problem), domain)).open(problem, 1e-4)
+        problem = canonical(Ensemble((network,)), domain)
+        tree = Signs(problem.root).open(problem, 1e-4)
         tree.plant()
         counts.append(tree.explore(np.inf, np.inf, 1e9, dive=1, threads=1))
         assert tree.open == 0
@@ -280,6 +279,6 @@ def test_nodes_of_another_size_are_refused(rng):
         case.bound(np.zeros((1, 9)))
     one = Network([[[1.0]], [[1.0]]], [[0.0], [0.0]])
     domain = Domain([0.0], [1.0])
-    model = compile_model(Ensemble((one,)), domain)
+    model = compile_model(canonical(Ensemble((one,)), domain))
     with pytest.raises(ValueError, match="each neuron"):
-        MODULE.Signs(model, domain.lower, domain.upper, np.zeros(2), np.zeros(2))
+        MODULE.Signs(model, np.zeros(2), np.zeros(2))

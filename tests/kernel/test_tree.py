@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from ennopt.bounds.relaxation import Crown
 from ennopt.domain import Domain
-from ennopt.engine.compiled import kernel
-from ennopt.engine.nodes import OFF, ON, NodeModel, Nodes
-from ennopt.engine.schemes import HELD_OFF, HELD_ON, Boxes, Signs, summands
-from ennopt.problem import Problem
-from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
+from ennopt.engine.compiled import compile_model, kernel
+from ennopt.engine.nodes import OFF, ON, NodeModel, Nodes, NodeSettings
+from ennopt.engine.program import HELD_OFF, HELD_ON
+from ennopt.engine.schemes import Boxes, PlainBoxes, Signs, compiled_tree
+from ennopt.engine.tree import Kind, PlainTree, Tolerance
+from ennopt.network import Ensemble, Network
+from oracles import DEGENERATE, canonical, exact_maximum, random_case, random_ensemble
 
 BOXES = Boxes()
 KINDS = pytest.mark.parametrize(
@@ -30,7 +31,7 @@ SHAPES = [(2, 3, (6, 5, 4)), (3, 5, (8, 6)), (2, 4, (9,))]
 
 def signs(problem):
     """The scheme of signs with plain bounds of the neurons."""
-    return Signs(Crown().tighten(summands(problem), problem.domain))
+    return Signs(problem.root)
 
 
 SCHEMES = pytest.mark.parametrize(
@@ -42,25 +43,15 @@ def explore(tree, nodes=math.inf):
     return tree.explore(nodes=nodes, seconds=math.inf, bytes=1e9, dive=64, threads=1)
 
 
-def low_tree(plain, ensemble, points):
-    """A tree over [-1, 1]^d whose incumbent stays at a low corner.
-
-    The tree's own domain is that corner, as far from zero as the box, so that margins
-    are those of the box and no point that the tree meets raises its cutoff.
-    """
-    d = ensemble.num_inputs
-    values = ensemble(points)[:, 0]
-    corners = np.sign(points[:64]) + (points[:64] == 0.0)
-    corner = corners[np.argmin(ensemble(corners)[:, 0])]
-    value, level = float(ensemble(corner)[0]), float(np.quantile(values, 0.7))
-    gap = max(level - value, 0.0) / abs(value)
-    problem = Problem(ensemble, Domain(corner, corner))
-    tree = BOXES.open(problem, gap, plain)
-    tree.offer(corner)
-    model = NodeModel(ensemble, problem.domain)
-    root = Nodes.root(model, Domain([-1.0] * d, [1.0] * d))
-    tree.add(root.packed())
-    return tree, model
+def low_tree(plain, problem, distance):
+    """A tree that closes a node only where its bound is `distance` below the value."""
+    tolerance = Tolerance(-1.0, math.inf, -distance)
+    assert tolerance.cutoff(3.0) == 3.0 - distance
+    if plain:
+        boxes = PlainBoxes(problem, NodeSettings())
+        return PlainTree(problem, boxes, tolerance)
+    boxes = kernel().Boxes(compile_model(problem), kernel().Settings())
+    return compiled_tree(boxes, tolerance)
 
 
 @KINDS
@@ -72,25 +63,26 @@ def test_boxes_cover_their_parent(plain, shape, rng):
     are so at the point.
     """
     ensemble = random_ensemble(rng, *shape)
+    problem = canonical(ensemble, Domain([-1.0] * shape[1], [1.0] * shape[1]))
     points = rng.uniform(-1.0, 1.0, size=(1500, shape[1]))
-    tree, model = low_tree(plain, ensemble, points)
     values = ensemble(points)[:, 0]
-    high = values > tree.cutoff
-    points, values = points[high], values[high]
-    assert len(points) > 300
-    hidden = [h for m in model.members for h in m.preactivations(points)[:-1]]
+    tree = low_tree(plain, problem, float(values.max() - np.quantile(values, 0.6)))
+    tree.offer(points[np.argmax(values)])
+    tree.plant()
+    model = NodeModel(problem)
+    hidden = [h for m in model.networks for h in m.preactivations(points)[:-1]]
     neurons = np.concatenate(hidden, axis=1)
-    decided = 0
+    decided = covered = 0
     for count in (1, 4, 20, 100, 400):
         explore(tree, count)
-        rows = tree.take(tree.open)
-        tree.add(rows)
-        nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+        rows = tree.snapshot()
+        assert len(rows) == tree.open
+        nodes = Nodes.unpacked(rows, model)
+        high = values > tree.cutoff
         known = np.zeros(len(points), dtype=bool)
         for i, state in enumerate(nodes.states):
-            mine = np.all(
-                (points >= nodes.lower[i]) & (points <= nodes.upper[i]), axis=1
-            )
+            inside = (points >= nodes.lower[i]) & (points <= nodes.upper[i])
+            mine = inside.all(axis=1) & high
             cut = points[mine] @ nodes.cut[i] + nodes.constant[i]
             assert np.all(cut >= values[mine])
             assert np.all(nodes.bound[i] >= values[mine])
@@ -98,9 +90,77 @@ def test_boxes_cover_their_parent(plain, shape, rng):
             assert np.all(neurons[mine][:, state == OFF] <= 0.0)
             decided += np.count_nonzero(state >= ON) * np.count_nonzero(mine)
             known |= mine
-        assert known.all()
+        assert np.all(known[high])
+        covered += np.count_nonzero(high)
     assert len(rows) > 10
+    assert covered > 500
     assert decided > 200
+
+
+@KINDS
+@SCHEMES
+def test_a_journal_tells_the_whole_tree(plain, scheme, rng):
+    """Splits and closings make a binary tree in which every node has one end."""
+    problem = canonical(random_ensemble(rng, 2, 3, (6, 5)), Domain([-1] * 3, [1] * 3))
+    tree = scheme(problem).open(problem, 1e-3, plain=plain, journal=True)
+    tree.plant()
+    lines = []
+    while tree.open:
+        explore(tree, 7)
+        lines.append(tree.journal())
+    assert len(tree.journal()) == 0
+    lines = np.concatenate(lines)
+    split, closed = lines[lines[:, 0] == Kind.SPLIT], lines[lines[:, 0] == Kind.CLOSE]
+    born = {1.0} | {child for first in split[:, 4] for child in (first, first + 1)}
+    ended = [*split[:, 1], *closed[:, 1]]
+    assert len(split) > 5
+    assert len(ended) == len(set(ended)) == len(born)
+    assert set(ended) == born
+    assert closed[:, 3].max() <= tree.bound
+    # Children of a box are within it, clips only shrink it.
+    if scheme(problem) is BOXES:
+        ends = {1.0: (problem.domain.lower, problem.domain.upper)}
+        for kind, node, place, x, y in lines:
+            lower, upper = (side.copy() for side in ends[node])
+            p = int(place)
+            if kind == Kind.CLIP:
+                assert lower[p] <= x <= y <= upper[p]
+                lower[p], upper[p] = x, y
+                ends[node] = lower, upper
+            elif kind == Kind.SPLIT:
+                assert lower[p] < x < upper[p]
+                left, right = upper.copy(), lower.copy()
+                left[p] = right[p] = x
+                ends[y], ends[y + 1] = (lower, left), (right, upper)
+        assert np.count_nonzero(lines[:, 0] == Kind.CLIP) > 3
+
+
+@KINDS
+def test_a_tree_keeps_its_best_points(plain, rng):
+    ensemble = random_ensemble(rng, 2, 3, (6, 5))
+    problem = canonical(ensemble, Domain([-1] * 3, [1] * 3))
+    tree = BOXES.open(problem, 1e-4, plain=plain)
+    points = problem.domain.sample(30, rng)
+    for x in points:
+        tree.offer(x)
+    kept, values = tree.points(), ensemble(points)[:, 0]
+    assert 1 < len(kept) <= 8
+    reached = ensemble(kept)[:, 0]
+    assert np.all(np.diff(reached) <= 0.0)
+    assert tree.value == pytest.approx(reached[0]) == pytest.approx(values.max())
+
+
+@KINDS
+def test_a_linear_model_is_proved_at_the_root_to_the_last_digit(plain):
+    """What was closed has its own bound, not the cutoff."""
+    net = Network([[[2.0, -1.0]]], [[1.0]])
+    problem = canonical(Ensemble([net]), Domain([0.0, 0.0], [1.0, 1.0]))
+    tree = BOXES.open(problem, 1e-4, plain=plain)
+    tree.offer(np.array([1.0, 0.0]))
+    tree.plant()
+    explore(tree)
+    assert tree.open == 0
+    assert 3.0 <= tree.bound <= 3.0 + 1e-12
 
 
 @KINDS
@@ -109,19 +169,17 @@ def test_signs_cover_their_parent(plain, shape, rng):
     """Every point above the cutoff has the signs of an open node, and its bound."""
     ensemble = random_ensemble(rng, *shape)
     d = ensemble.num_inputs
-    problem = Problem(ensemble, Domain([-1.0] * d, [1.0] * d))
+    problem = canonical(ensemble, Domain([-1.0] * d, [1.0] * d))
     points = rng.uniform(-1.0, 1.0, size=(1500, d))
-    tree = signs(problem).open(problem, 1e-4, plain)
+    tree = signs(problem).open(problem, 1e-4, plain=plain)
     tree.plant()
-    hidden = [
-        h for m in summands(problem).members for h in m.preactivations(points)[:-1]
-    ]
+    hidden = [h for m in problem.networks for h in m.preactivations(points)[:-1]]
     neurons, values = np.concatenate(hidden, axis=1), ensemble(points)[:, 0]
     held = 0
     for count in (1, 4, 20, 60):
         explore(tree, count)
-        rows = tree.take(tree.open)
-        tree.add(rows)
+        rows = tree.snapshot()
+        assert len(rows) == tree.open
         known = values <= tree.cutoff
         for row in rows:
             states = row[2:].view(np.uint8)[d : d + neurons.shape[1]] >> 3 << 3
@@ -136,8 +194,8 @@ def test_signs_cover_their_parent(plain, shape, rng):
 
 def proves_cold(plain, scheme, ensemble, domain, gap=1e-4):
     """Explore to the end without any offer; the tree must find and prove by itself."""
-    problem = Problem(ensemble, domain)
-    tree = scheme(problem).open(problem, gap, plain)
+    problem = canonical(ensemble, domain)
+    tree = scheme(problem).open(problem, gap, plain=plain)
     assert tree.value == -math.inf
     tree.plant()
     explore(tree)
@@ -146,8 +204,8 @@ def proves_cold(plain, scheme, ensemble, domain, gap=1e-4):
     assert tree.open == 0
     assert tree.bound >= exact - 1e-12 * size
     assert tree.value <= exact + 1e-12 * size
-    assert domain.contains(tree.best_point())
-    assert ensemble(tree.best_point())[0] == pytest.approx(tree.value, abs=1e-12 * size)
+    assert domain.contains(tree.points()[0])
+    assert ensemble(tree.points()[0])[0] == pytest.approx(tree.value, abs=1e-12 * size)
     allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * size
     assert tree.bound - tree.value <= allowed
 

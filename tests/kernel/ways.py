@@ -13,6 +13,7 @@ import pytest
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import NodeModel, Nodes
+from oracles import canonical
 
 MODULE = kernel()
 SETS = MODULE.instruction_sets() if MODULE else []
@@ -28,7 +29,8 @@ def settings_of(plain):
 
 def by_kernel(name, ensemble, domain, settings):
     """What bounds packed nodes by one instruction set."""
-    model, own = compile_model(ensemble, domain), settings_of(settings)
+    model = compile_model(canonical(ensemble, domain))
+    own = settings_of(settings)
 
     def bound(rows, cutoff):
         found, told, _, low, high, _ = MODULE.bound_boxes(
@@ -41,10 +43,10 @@ def by_kernel(name, ensemble, domain, settings):
 
 def by_numpy(ensemble, domain, settings):
     """What bounds packed nodes by the specification."""
-    model = NodeModel(ensemble, domain)
+    model = NodeModel(canonical(ensemble, domain))
 
     def bound(rows, cutoff):
-        nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+        nodes = Nodes.unpacked(rows, model)
         out = bound_nodes(model, settings, nodes, cutoff)
         return nodes.packed(), out.fate, out.lower, out.upper
 
@@ -67,8 +69,9 @@ def boxes_in(domain, count, rng):
     return lower, upper
 
 
-def fresh(model, domain, lower, upper):
-    rows = np.repeat(Nodes.root(model, domain).packed(), len(lower), axis=0)
-    nodes = Nodes.unpacked(rows, model.num_inputs, model.num_neurons)
+def fresh(model, lower, upper):
+    """Nodes of the given boxes that know nothing."""
+    rows = np.repeat(Nodes.root(model).packed(), len(lower), axis=0)
+    nodes = Nodes.unpacked(rows, model)
     nodes.lower, nodes.upper = lower.copy(), upper.copy()
     return nodes

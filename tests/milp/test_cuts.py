@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.milp.cuts import (
     BendersCuts,
@@ -18,6 +17,7 @@ from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import MilpStatus
 from ennopt.network import Ensemble, Network
+from ennopt.tightening.relaxation import Crown, Interval
 
 
 def ideal_limit(weights, bias, lower, upper, subset, x, z):

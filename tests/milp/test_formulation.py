@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.milp.formulation import ABSENT, big_m, sub_network
 from ennopt.milp.highs import HotLp
 from ennopt.milp.scaling import normalized
 from ennopt.network import Ensemble, Network
+from ennopt.tightening.relaxation import Crown, Interval
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.milp import available_backends
 from ennopt.milp.model import MilpResult, MilpStatus
 from ennopt.paper import bigm as bigm_module
@@ -24,6 +23,7 @@ from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 BACKENDS = available_backends()
 every = pytest.mark.parametrize("name", BACKENDS)
@@ -262,7 +262,7 @@ def test_ctrl_c_returns_the_best_answer_so_far(name):
         import sys
         sys.path.insert(0, {str(Path(oracles.__file__).parent)!r})
         import numpy as np, oracles
-        from ennopt.bounds.relaxation import Crown
+        from ennopt.tightening.relaxation import Crown
         from ennopt.problem import Problem
         from ennopt.run import Tools
         from ennopt.paper.bigm import BigM

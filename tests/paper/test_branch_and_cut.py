@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
@@ -21,6 +20,7 @@ from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.tightening.lp import LpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 BACKENDS = ["highs", "scip", "gurobi"]
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
 from ennopt.paper.lagrangian import (
@@ -26,6 +25,7 @@ from ennopt.paper.subproblems import ByMilp, Effort, Piece, Work, fallback
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
+from ennopt.tightening.relaxation import Crown, Interval
 
 
 def problem_of(rng, num_members=3, widths=(4, 3), **options):

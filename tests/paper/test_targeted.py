@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.milp import backend
 from ennopt.milp.formulation import big_m
@@ -19,6 +18,7 @@ from ennopt.paper.survey import discrepancies, lp_tree, summarize, survey
 from ennopt.paper.targeted import Targeted
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 BACKENDS = ["highs", "scip", "gurobi"]
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.milp.model import MilpResult, MilpStatus
@@ -25,6 +24,7 @@ from ennopt.result import Limits, Result, Status
 from ennopt.run import Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 BACKENDS = ["highs", "scip", "gurobi"]
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.sign_tightening import SignTightening
 from ennopt.milp.model import MilpResult, MilpStatus
@@ -21,6 +20,7 @@ from ennopt.tightening import milp as milp_tightening
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import tightened
+from ennopt.tightening.relaxation import Crown, Interval
 
 TIGHTENERS = [
     Interval(),

@@ -1,14 +1,22 @@
 """How far floating-point bounds of neurons can be from the exact ones.
 
-Every bound of this package is a chain of sums and products of weights, biases and
-inputs with slopes in [0, 1]. Rounding moves its result by at most ``gamma_N * S``: N
-counts the operations of the longest chain, and S is the same expression on absolute
-values. With slopes at most one, S obeys ``S_0 = |W_0| |x| + |b_0|`` and
-``S_k = |W_k| S_(k-1) + |b_k|``, whatever the node, so margins are computed once for
-the whole feasible set. S also bounds the pre-activations themselves.
+A bound is made by a backward pass: a row of coefficients ``a_k`` on the outputs of a
+layer becomes, line by line, coefficients ``a_j`` on the pre-activations of every layer
+before it, down to the inputs. An error in ``a_j W_j`` is a linear function of the
+outputs before, which are at most ``M_(j-1)``; an error in a line or a constant is in
+proportion to the pre-activation it belongs to. So rounding costs at most
+
+    gamma * sum over layers of |a_j| . m_j,   m_j = |W_j| M_(j-1) + |b_j|,
+
+with the coefficients that really occur: one dot product per row and layer, and nothing
+that grows with the product of all weights. The sizes m are made once, from bounds of
+the neurons on the whole feasible set, which are themselves made with this rule, layer by
+layer. docs/engine.md counts the roundings behind `gamma`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,39 +26,50 @@ UNIT = 2.0**-53
 TINY = 1e-300
 """Absolute floor of a margin: covers underflow, where relative errors mean nothing."""
 
+ROUNDINGS_PER_TERM = 8
+"""Additions to one constant, per neuron, and the terms of size m among them."""
 
-def magnitudes(network: Network, reach: Array) -> list[Array]:
-    """Bounds S of the absolute pre-activations where ``|x| <= reach``.
+ROUNDINGS_PER_LINE = 128
+"""Roundings of lines, their mixes and the products of one neuron, generously."""
+
+UPWARD = 1.0 + 1e-12
+"""Makes up for the rounding of a size itself."""
+
+
+def relative_error(networks: Iterable[Network]) -> float:
+    """The factor `gamma` of bounds of these networks and of their sum.
+
+    Constants are summed over all neurons of all networks; everything else is shorter.
+    """
+    terms = sum(sum(w.shape[0] for w in n.weights) + n.num_inputs for n in networks)
+    return (ROUNDINGS_PER_TERM * terms + ROUNDINGS_PER_LINE) * UNIT
+
+
+def row_sizes(weights: Array, biases: Array, reach: Array) -> Array:
+    """Bounds m of ``|W| |y| + |b|`` where ``|y| <= reach``, (num_rows,).
+
+    They bound the absolute pre-activations, too.
+    """
+    return (np.abs(weights) @ reach + np.abs(biases)) * UPWARD + TINY
+
+
+def network_sizes(
+    network: Network, reach: Array, upper: Sequence[Array]
+) -> list[Array]:
+    """The sizes m of every affine layer.
 
     Parameters
     ----------
     network
-        The member.
+        One member.
     reach
         Largest absolute value of each input, (num_inputs,).
-
-    Returns
-    -------
-    list
-        One array per affine layer, the output layer last.
+    upper
+        Proved upper bounds of the pre-activations of the hidden layers.
     """
-    sizes: list[Array] = []
-    current = np.asarray(reach, dtype=np.float64)
-    for w, b in network.layers():
-        current = (np.abs(w) @ current + np.abs(b)) * (1.0 + 1e-12) + TINY
-        sizes.append(current)
+    sizes = []
+    for k, (w, b) in enumerate(network.layers()):
+        most = reach if k == 0 else np.maximum(upper[k - 1], 0.0)
+        # Layer 0 is evaluated as centre plus radius times z, twice the reach at most.
+        sizes.append(row_sizes(w, b, 2.0 * most if k == 0 else most))
     return sizes
-
-
-def margins(network: Network, reach: Array) -> list[Array]:
-    """How much to widen the bounds of each neuron, layer by layer.
-
-    A bound of layer k passes ``k + 1`` layers; in each, at most eight terms of size S
-    (two lines, bias, product, first-layer lines and their mixes) are rounded.
-    """
-    operations = 4 * (sum(w.shape[0] for w in network.weights) + network.num_inputs)
-    gamma = (operations + 64) * UNIT
-    return [
-        8.0 * (k + 2) * gamma * size + TINY
-        for k, size in enumerate(magnitudes(network, reach))
-    ]

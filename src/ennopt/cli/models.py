@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.cli.bounds import read_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
@@ -18,6 +17,7 @@ from ennopt.methods import METHODS
 from ennopt.milp import available_backends
 from ennopt.network import Ensemble
 from ennopt.problem import Problem
+from ennopt.tightening.relaxation import Crown, Interval
 
 
 def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,25 +1,32 @@
 """The feasible set: what a search and a model may ask of it.
 
-Today a box. Linear rows, integers and categories join here: a search only asks for
-`support` (the largest value of a linear function on a node), `split`, `sample`,
-`project` and `contains`, so a new kind of set needs no new search.
+A box, and linear constraints on it. Searches ask for the half-spaces that bound linear
+functions on a node and shrink its box (`half_spaces`), models for rows (`rows`),
+everybody for `contains`, `repair`, `sample` and `split`. The corners `lower` and `upper`
+are those of the surrounding box, not of the set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.domain.rows import Rows
 from ennopt.network import Array, Ensemble, frozen
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
-    """Box ``lower <= x <= upper`` in original units. An empty one cannot be built.
+    """The inputs allowed: a box in original units, and linear constraints.
+
+    An empty box cannot be built; constraints that no point of it meets can, and make a
+    problem infeasible.
 
     Parameters
     ----------
@@ -27,12 +34,14 @@ class Domain:
         (num_inputs,), finite.
     names
         Name of each input, ``None`` for ``x0, x1, ...``.
+    rows
+        Linear constraints, ``None`` for none.
 
     Examples
     --------
-    >>> box = Domain([0, -1], [1, 1], names=("dose", "heat"))
-    >>> box.support(np.array([2.0, -1.0]))
-    (3.0, array([ 1., -1.]))
+    >>> mix = Domain([0, 0], [1, 1], ("dose", "heat"), Rows([[1, 1]], [1.5], [1.5]))
+    >>> mix.contains([0.75, 0.75]), mix.contains([0.5, 0.5])
+    (True, False)
     >>> Domain([0, 0], [1, -1], names=("dose", "heat"))
     Traceback (most recent call last):
     ...
@@ -42,6 +51,7 @@ class Domain:
     lower: Array
     upper: Array
     names: tuple[str, ...] = None  # type: ignore[assignment]
+    rows: Rows = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         lower, upper = frozen(self.lower), frozen(self.upper)
@@ -73,6 +83,13 @@ class Domain:
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
         object.__setattr__(self, "names", names)
+        rows = Rows.none(lower.size) if self.rows is None else self.rows
+        if rows.matrix.shape[1] != lower.size:
+            raise ValueError(
+                f"Expected linear constraints on {lower.size} inputs, got "
+                f"{rows.matrix.shape[1]} coefficients in each."
+            )
+        object.__setattr__(self, "rows", rows)
 
     @classmethod
     def from_data(cls, data: Any, names: Sequence[str] | None = None) -> Domain:
@@ -126,36 +143,76 @@ class Domain:
         """``upper - lower``, (num_inputs,)."""
         return self.upper - self.lower
 
-    def contains(self, x: npt.ArrayLike, slack: float = 0.0) -> bool:
-        """Whether `x` lies in the set, `slack` beyond its bounds allowed."""
-        point = np.asarray(x, dtype=np.float64)
-        return bool(
-            np.all(point >= self.lower - slack) and np.all(point <= self.upper + slack)
-        )
+    @property
+    def is_box(self) -> bool:
+        """Whether the set is its surrounding box."""
+        return self.rows.count == 0
 
-    def project(self, x: npt.ArrayLike) -> Array:
-        """The nearest point of the set, of each row of `x`."""
-        return np.clip(np.asarray(x, dtype=np.float64), self.lower, self.upper)
+    @property
+    def reach(self) -> Array:
+        """Largest absolute value of each input, (num_inputs,)."""
+        return np.asarray(np.maximum(np.abs(self.lower), np.abs(self.upper)))
+
+    @property
+    def centre(self) -> Array:
+        """The middle of the surrounding box, (num_inputs,)."""
+        return np.asarray(0.5 * (self.lower + self.upper))
+
+    def half_spaces(self) -> tuple[Array, Array]:
+        """The linear constraints as ``slopes @ x >= sides``, wider by their slack."""
+        return self.rows.half_spaces(self.reach)
+
+    def feasible(self, points: Array) -> Flags:
+        """Which points (num_points, num_inputs) are in the set, (num_points,).
+
+        Bounds are exact; a linear constraint may be missed by `FEASIBILITY` of its size.
+        """
+        inside = np.all((points >= self.lower) & (points <= self.upper), axis=1)
+        if self.is_box:
+            return np.asarray(inside)
+        missed = self.rows.violation(points) <= self.rows.slack(self.reach)
+        return np.asarray(inside & missed.all(axis=1))
+
+    def contains(self, x: npt.ArrayLike) -> bool:
+        """Whether the point `x` is in the set; see `feasible`."""
+        return bool(self.feasible(np.atleast_2d(np.asarray(x, dtype=np.float64)))[0])
+
+    def repair(self, points: npt.ArrayLike) -> Array:
+        """Points of the set near `points`, (num_points, num_inputs).
+
+        On a box the nearest ones. With linear constraints some may not be found: those
+        come back outside; ask `feasible`.
+        """
+        inside = np.clip(np.asarray(points, np.float64), self.lower, self.upper)
+        if self.is_box:
+            return inside
+        slack = self.rows.slack(self.reach)
+        return self.rows.repair(inside, self.lower, self.upper, slack)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
-        """Uniform random points, (count, num_inputs)."""
-        return self.project(
-            self.lower + rng.random((count, self.num_inputs)) * self.widths
-        )
+        """Random points, (count, num_inputs): uniform on a box.
 
-    def support(self, direction: Array) -> tuple[float, Array]:
-        """Largest value of ``direction @ x`` on the set, and where."""
-        point = np.where(direction > 0, self.upper, self.lower)
-        return float(direction @ point), point
+        With linear constraints, uniform points of the box moved into the set; fewer
+        than asked for, perhaps none, where that fails.
+        """
+        shares = rng.random((count, self.num_inputs))
+        points = self.repair(self.lower + shares * self.widths)
+        return points if self.is_box else points[self.feasible(points)]
+
+    def within(self, lower: Array, upper: Array) -> Domain:
+        """The part of the set in another box, which must meet the own one."""
+        return replace(self, lower=lower, upper=upper)
 
     def split(self, j: int, at: float) -> tuple[Domain, Domain]:
         """Two sets that cover this one and meet at ``x[j] == at``."""
         left_upper, right_lower = self.upper.copy(), self.lower.copy()
         left_upper[j] = right_lower[j] = at
-        return (
-            Domain(self.lower, left_upper, self.names),
-            Domain(right_lower, self.upper, self.names),
-        )
+        return self.within(self.lower, left_upper), self.within(right_lower, self.upper)
+
+    def on_units(self, units: Array) -> Domain:
+        """The set of all ``x / units``."""
+        rows = self.rows.on_units(units)
+        return Domain(self.lower / units, self.upper / units, self.names, rows)
 
     def __repr__(self) -> str:
         shown = [
@@ -164,4 +221,6 @@ class Domain:
         ]
         if len(shown) > 6:
             shown = [*shown[:5], f"... {len(shown) - 5} more"]
+        if not self.is_box:
+            shown.append(repr(self.rows))
         return f"Domain({', '.join(shown)})"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ennopt.bounds.relaxation import Crown
+from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.problem import Problem
@@ -58,23 +58,30 @@ class Auto:
     1 input: branching on inputs is fastest up to 8.
     """
 
-    def choose(self, problem: Problem) -> Choice:
+    def choose(self, problem: Problem | Canonical) -> Choice:
         """The method for a problem, and why."""
-        count = problem.domain.num_inputs
+        if isinstance(problem, Problem):
+            problem = Canonical.of(problem)
+        count = problem.num_inputs
         inputs = f"{count} input{'s' * (count > 1)}"
+        if missing := problem.features - NeuronSearch.handles:
+            what = " and ".join(sorted(feature.value for feature in missing))
+            return Choice(BoxSearch(), f"{inputs} with {what}: branching on inputs.")
         if count <= FEW_INPUTS:
             reason = f"{inputs}: branching on inputs is fastest up to {FEW_INPUTS}."
             return Choice(BoxSearch(), reason)
         if count >= MANY_INPUTS:
             reason = f"{inputs}: branching on neurons is fastest from {MANY_INPUTS} on."
             return Choice(NeuronSearch(), reason)
-        unstable = Crown().tighten(problem.ensemble, problem.domain).num_unstable
+        unstable = problem.root.num_unstable
         neurons = f"{inputs} and {unstable} unstable neurons"
         if unstable <= FEW_NEURONS:
             reason = f"{neurons}: few enough to branch on, up to {FEW_NEURONS}."
             return Choice(NeuronSearch(), reason)
         return Choice(BoxSearch(), f"{neurons}: too many to branch on.")
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Solve with the method of choice; the result names it."""
+        if isinstance(problem, Problem):
+            problem = Canonical.of(problem)
         return self.choose(problem).method.solve(problem, tools)

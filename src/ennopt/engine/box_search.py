@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from ennopt.canonical import Feature
 from ennopt.engine.compiled import kernel
 from ennopt.engine.nodes import NodeSettings
-from ennopt.engine.schemes import Boxes, Scheme
-from ennopt.engine.search import Engine
-from ennopt.engine.tree import Tree
-from ennopt.run import Run
+from ennopt.engine.schemes import Boxes
+from ennopt.engine.search import Engine, Search
 
-GLANCE_NEURONS = 500_000
+FIRST_LOOK = 500_000
 """Nodes times neurons before values are sought: easy problems end there."""
 
 
@@ -26,7 +26,8 @@ class BoxSearch(Engine):
     Parameters
     ----------
     starts
-        Random points from which a value is sought, unless a glance proves.
+        Random points from which a value is sought, unless the first few hundred nodes
+        already finish the proof.
     polished
         How many of the best points are polished by linear programs.
     dive
@@ -46,6 +47,7 @@ class BoxSearch(Engine):
     2.0
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30
@@ -61,22 +63,14 @@ class BoxSearch(Engine):
         )
         return Boxes(settings, self.instruction_set)
 
-    def _begin(self, run: Run) -> tuple[Scheme, Tree]:
+    def _begin(self, search: Search) -> None:
+        run = search.run
         with run.phase("search"):
-            tree = self.scheme.open(run.problem, run.limits.gap)
-            tree.plant()
-            self._glance(run, tree)
+            tree = search.plant(self.scheme)
+            if kernel() is not None:
+                # A few nodes of the kernel, which climbs from what it meets.
+                neurons = max(1, run.problem.num_neurons)
+                nodes = max(8, FIRST_LOOK // neurons)
+                self._explore(search, nodes, threads=1, late=True)
         if tree.open and run.ended() is None:
             self._first_values(run)
-        return self.scheme, tree
-
-    def _glance(self, run: Run, tree: Tree) -> None:
-        """A few nodes of the kernel, which climbs from what it meets."""
-        domain = run.problem.domain
-        run.offer(0.5 * (domain.lower + domain.upper))
-        if kernel() is None or run.x is None:
-            return
-        tree.offer(run.x)
-        neurons = max(1, run.problem.ensemble.num_neurons)
-        nodes = min(max(8, GLANCE_NEURONS // neurons), run.limits.nodes)
-        self._explore(run, tree, nodes, run.remaining(), threads=1)

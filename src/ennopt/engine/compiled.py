@@ -1,19 +1,20 @@
-"""The compiled kernel: whether it is there, and an ensemble in its terms."""
+"""The compiled kernel: whether it is there, and a canonical problem in its terms."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 from functools import cache
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ennopt.bounds.rounding import magnitudes, margins
-from ennopt.domain import Domain
-from ennopt.engine.objective import Objective
-from ennopt.network import Ensemble
+from ennopt.canonical import Canonical
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ennopt._kernel import Model
 
 logger = logging.getLogger(__name__)
 
@@ -32,25 +33,29 @@ def kernel() -> ModuleType | None:
         return None
 
 
-def compile_model(ensemble: Ensemble, domain: Domain) -> Any:
-    """The kernel's own copy of a one-output ensemble, with its rounding margins."""
+def compile_model(problem: Canonical) -> Model:
+    """The kernel's own copy of a problem whose objective is a plain sum of outputs.
+
+    Stacks of hidden layers, an output over each, the box and the half-spaces of the
+    feasible set, and the sizes and errors of their rows.
+    """
     module = kernel()
     if module is None:
         raise ImportError("Expected the compiled kernel, got none. Check `kernel()`.")
-    objective = Objective.of(ensemble, domain)
-    reach = objective.reach
-    parts = [
+    stacks = [
         [
-            (np.array(w), np.array(b), margin, size)
-            for (w, b), margin, size in zip(
-                member.layers(),
-                margins(member, reach),
-                magnitudes(member, reach),
+            (np.array(w), np.array(b), error, size)
+            for (w, b), error, size in zip(
+                network.layers(),
+                problem.row_errors[i],
+                problem.row_sizes[i],
                 strict=True,
             )
-        ]
-        for member in objective.members
+        ]  # fmt: skip
+        for i, network in enumerate(problem.networks)
     ]
+    slopes, sides = problem.domain.half_spaces()
     return module.Model.make(
-        parts, reach, objective.margin, objective.unit, objective.spread
-    )
+        stacks, problem.domain.lower, problem.domain.upper, slopes, sides,
+        problem.unit, problem.spread,
+    )  # fmt: skip

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown
 from ennopt.engine.compiled import kernel
-from ennopt.engine.schemes import Scheme, Signs, summands
-from ennopt.engine.search import SLICE_SECONDS, Engine, halted
+from ennopt.engine.schemes import Signs
+from ennopt.engine.search import Engine, Search, halted
 from ennopt.engine.sign_tightening import SignTightening
 from ennopt.engine.tree import Tree
+from ennopt.network import Ensemble
 from ennopt.run import Run
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Progressive
 
-GLANCE_NODES = 500
+FIRST_NODES = 500
 """Nodes explored before bounds are tightened by searches: easy problems end there."""
 
 TIGHTENING_SHARE = 0.25
@@ -67,43 +67,26 @@ class NeuronSearch(Engine):
         if self.tightening_nodes:
             SignTightening(self.tightening_nodes)
 
-    def _begin(self, run: Run) -> tuple[Scheme, Tree]:
-        domain = run.problem.domain
-        run.offer(0.5 * (domain.lower + domain.upper))
-        with run.phase("bounds"):
-            ensemble = run.problem.ensemble
-            first = Crown().tighten(ensemble, domain)
-            run.prove(first.prediction(ensemble.weights)[1])
+    def _begin(self, search: Search) -> None:
+        run = search.run
         self._first_values(run)
         with _executor(run) as executor:
-            with run.phase("bounds"):
-                bounds = self._quick_bounds(run, executor)
-            scheme = Signs(bounds, self.instruction_set)
-            tree = self._glance(run, scheme)
+            # By linear relaxations, then linear programs.
+            lps = LpTightening(outputs=False)
+            bounds = self._tightened(run, run.problem.root, lps, executor)
+            tree = self._first_nodes(search, bounds)
             if tree.open and run.ended() is None and self._sharpens():
-                with run.phase("bounds"):
-                    bounds = self._sharp_bounds(run, bounds, executor)
-                scheme = Signs(bounds, self.instruction_set)
-                tree = self._glance(run, scheme)
+                # By a search for each neuron.
+                searches = SignTightening(
+                    self.tightening_nodes, outputs=False,
+                    instruction_set=self.instruction_set,
+                )  # fmt: skip
+                bounds = self._tightened(run, bounds, searches, executor)
+                self._first_nodes(search, bounds)
         run.details["unstable"] = bounds.num_unstable
-        return scheme, tree
 
     def _sharpens(self) -> bool:
         return self.tightening_nodes > 0 and kernel() is not None
-
-    def _quick_bounds(self, run: Run, executor: Executor | None) -> NeuronBounds:
-        """By linear relaxations, then linear programs."""
-        bounds = Crown().tighten(summands(run.problem), run.problem.domain)
-        return self._tightened(run, bounds, LpTightening(outputs=False), executor)
-
-    def _sharp_bounds(
-        self, run: Run, bounds: NeuronBounds, executor: Executor | None
-    ) -> NeuronBounds:
-        """By a search for each neuron."""
-        step = SignTightening(
-            self.tightening_nodes, outputs=False, instruction_set=self.instruction_set
-        )
-        return self._tightened(run, bounds, step, executor)
 
     def _tightened(
         self,
@@ -112,27 +95,22 @@ class NeuronSearch(Engine):
         step: Progressive,
         executor: Executor | None,
     ) -> NeuronBounds:
-        return step.run(
-            summands(run.problem), run.problem.domain, bounds, executor,
-            self._deadline(run), stop=lambda: halted(run),
-        ).bounds  # fmt: skip
-
-    @staticmethod
-    def _deadline(run: Run) -> float | None:
+        networks = run.problem.networks
+        ensemble = Ensemble(networks, weights=np.ones(len(networks)))
         share = TIGHTENING_SHARE * run.remaining()
-        return time.perf_counter() + share if math.isfinite(share) else None
+        deadline = time.perf_counter() + share if math.isfinite(share) else None
+        with run.phase("bounds"):
+            return step.run(
+                ensemble, run.problem.domain, bounds, executor, deadline,
+                stop=lambda: halted(run),
+            ).bounds  # fmt: skip
 
-    def _glance(self, run: Run, scheme: Signs) -> Tree:
-        """A tree, and its first nodes."""
+    def _first_nodes(self, search: Search, bounds: NeuronBounds) -> Tree:
+        """A tree with these bounds of the neurons, and its first nodes."""
+        run = search.run
         with run.phase("search"):
-            tree = scheme.open(run.problem, run.limits.gap)
-            tree.plant()
-            if run.x is not None:
-                tree.offer(np.asarray(run.x))
-            end = min(run.nodes + GLANCE_NODES, run.limits.nodes)
-            while tree.open and run.nodes < end and run.ended() is None:
-                seconds = min(SLICE_SECONDS, run.remaining())
-                self._explore(run, tree, end - run.nodes, seconds, 1, eager=True)
+            tree = search.plant(Signs(bounds, self.instruction_set))
+            self._explore(search, run.nodes + FIRST_NODES, threads=1, eager=True)
         return tree
 
 

@@ -1,4 +1,4 @@
-"""What a search hands around: nodes in batches, and what bounding them tells."""
+"""What a search on boxes hands around: nodes in batches, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.bounds.rounding import magnitudes, margins
-from ennopt.domain import Domain
-from ennopt.engine.objective import Objective
-from ennopt.network import Array, Ensemble
+from ennopt.canonical import Canonical
+from ennopt.network import Array
 
 Flags = npt.NDArray[np.bool_]
 States = npt.NDArray[np.uint8]
@@ -42,28 +40,29 @@ class NodeSettings:
 
 
 class NodeModel:
-    """A one-output ensemble with its rounding margins, ready for `bound_nodes`."""
+    """A canonical problem in the arrays that `bound_nodes` needs.
 
-    def __init__(self, ensemble: Ensemble, domain: Domain) -> None:
-        objective = Objective.of(ensemble, domain)
-        self.members, self.reach = objective.members, objective.reach
-        self.margin, self.unit = objective.margin, objective.unit
-        self.spread = objective.spread
-        self.margins = [margins(member, self.reach) for member in self.members]
-        self.sizes = [magnitudes(member, self.reach) for member in self.members]
-        self.num_inputs = domain.num_inputs
-        self.num_neurons = sum(member.num_neurons for member in self.members)
-        below = [
-            (np.arange(len(member.hidden_widths)) + 1 == len(member.hidden_widths))
-            & (np.arange(len(member.hidden_widths)) > 0)
-            for member in self.members
-        ]
-        parts = [
-            (member.weights[-1][0] <= 0.0) if below[i][k] else np.zeros(n, dtype=bool)
-            for i, member in enumerate(self.members)
-            for k, n in enumerate(member.hidden_widths)
-        ]
-        self.only_below: Flags = np.concatenate(parts) if parts else np.zeros(0, bool)
+    Networks have one output each; the objective is their sum.
+    """
+
+    def __init__(self, problem: Canonical) -> None:
+        self.networks, self.domain = problem.networks, problem.domain
+        self.reach, self.unit = problem.domain.reach, problem.unit
+        self.errors, self.sizes = problem.row_errors, problem.row_sizes
+        self.spread = problem.spread
+        self.slopes, self.sides = problem.domain.half_spaces()
+        self.num_inputs = problem.num_inputs
+        self.num_neurons = problem.num_neurons
+        # Of a last hidden layer, neurons that no output rewards: they only ever need
+        # the line below ReLU, which holds without bounds.
+        parts = []
+        for network in self.networks:
+            depth = len(network.hidden_widths)
+            for k, width in enumerate(network.hidden_widths):
+                last = 0 < k == depth - 1
+                below = np.all(network.weights[-1] <= 0.0, axis=0)
+                parts.append(below if last else np.zeros(width, dtype=bool))
+        self.only_below: Flags = np.concatenate([np.zeros(0, bool), *parts])
 
 
 @dataclass(slots=True, eq=False)
@@ -93,9 +92,9 @@ class Nodes:
     states: States
 
     @classmethod
-    def root(cls, model: NodeModel, domain: Domain) -> Nodes:
+    def root(cls, model: NodeModel) -> Nodes:
         """The whole domain."""
-        d = model.num_inputs
+        d, domain = model.num_inputs, model.domain
         return cls(
             bound=np.full(1, np.inf), flag=np.zeros(1), constant=np.full(1, np.inf),
             cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
@@ -114,12 +113,12 @@ class Nodes:
         )
 
     @classmethod
-    def unpacked(cls, rows: Array, num_inputs: int, num_neurons: int) -> Nodes:
+    def unpacked(cls, rows: Array, model: NodeModel) -> Nodes:
         """The inverse of `packed`."""
-        d = num_inputs
+        d = model.num_inputs
         tail = np.ascontiguousarray(rows[:, 3 + 3 * d :])
         states = tail.view(np.uint8).reshape(len(rows), 8 * tail.shape[1])[
-            :, :num_neurons
+            :, : model.num_neurons
         ]
         return cls(
             rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(),
@@ -129,13 +128,16 @@ class Nodes:
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
+class Bounded:
     """What bounding a batch tells besides the new contents of the nodes.
 
     Parameters
     ----------
     fate, split, middle
         What becomes of each node, the input to branch on and where, (num_nodes,).
+    dropped
+        No point that was closed, clipped away or excluded by the cut here is better,
+        (num_nodes,); ``-inf`` if nothing was.
     points, values
         Where each majorant is largest, (num_nodes, num_inputs), and the objective
         there.
@@ -148,6 +150,7 @@ class Outcome:
     fate: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     middle: Array
+    dropped: Array
     points: Array
     values: Array
     lower: Array

@@ -6,20 +6,20 @@ import abc
 import math
 import time
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from ennopt.canonical import Canonical, Feature
 from ennopt.engine.schemes import Scheme
+from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
 from ennopt.engine.units import FIRST_NODES, Unit, explore_with
-from ennopt.engine.values import ascend, distinct, polish
+from ennopt.engine.values import first_values, polish
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
-
-SLICE_SECONDS = 0.1
-"""How long the kernel works between two looks at limits, callback and Ctrl-C."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -29,6 +29,25 @@ def halted(run: Run) -> bool:
     """Let the caller know how far the run is; whether it must end."""
     run.tick()
     return run.ended() is not None
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    """A search under way: its record, and the tree as soon as there is one."""
+
+    run: Run
+    scheme: Scheme | None = None
+    tree: Tree | None = None
+    polished: float = -math.inf  # the value when points were last polished
+
+    def plant(self, scheme: Scheme) -> Tree:
+        """A tree of the whole domain, with the best point known."""
+        tree = scheme.open(self.run.problem, self.run.limits.gap)
+        tree.plant()
+        if self.run.x is not None:
+            tree.offer(self.run.x)
+        self.scheme, self.tree, self.polished = scheme, tree, self.run.value
+        return tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,7 @@ class Engine(abc.ABC):
         ``""`` for the best of this machine, or one of the kernel's.
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset()
     starts: int = 256
     polished: int = 3
     dive: int = 256
@@ -60,27 +80,29 @@ class Engine(abc.ABC):
                     f"Expected a whole number >= {least}, got {value} at {name}."
                 )
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
-        tree: Tree | None = None
-        with tools.start(problem, self) as run:
-            scheme, tree = self._begin(run)
+        with tools.start(problem, self, self.handles) as run:
+            search = Search(run)
+            with run.phase("bounds"):
+                run.offer(run.problem.domain.centre)
+                ones = np.ones(len(run.problem.networks))
+                run.prove(run.problem.root.prediction(ones)[1])
+                run.tick()
+            self._begin(search)
             with run.phase("search"):
-                if run.x is not None:
-                    tree.offer(run.x)
-                self._search(run, scheme, tree)
-        return self._finish(run, tree)
+                self._search(search)
+        return self._finish(search)
 
     @abc.abstractmethod
-    def _begin(self, run: Run) -> tuple[Scheme, Tree]:
+    def _begin(self, search: Search) -> None:
         """A first value, and a tree of what is left to explore."""
 
     def _first_values(self, run: Run) -> None:
         """Climb from random points and polish the best."""
         with run.phase("values"):
-            ensemble, domain = run.problem.ensemble, run.problem.domain
             rng = np.random.default_rng(run.tools.seed)
-            starts = domain.sample(self.starts, rng)
+            starts = run.problem.domain.sample(self.starts, rng)
             if run.x is not None:
                 starts = np.concatenate([run.x[None], starts])
             end = time.perf_counter() + VALUES_SHARE * run.remaining()
@@ -88,78 +110,99 @@ class Engine(abc.ABC):
             def stop() -> bool:
                 return halted(run) or time.perf_counter() >= end
 
-            points, _ = ascend(ensemble, domain, starts, stop=stop)
-            run.offer(points[:1])
-            for point in distinct(points, domain, self.polished):
-                if stop():
-                    break
-                run.offer(polish(ensemble, domain, point, stop=stop))
+            first_values(run.problem, starts, self.polished, run.offer, stop)
             run.tick()
 
-    def _search(self, run: Run, scheme: Scheme, tree: Tree) -> None:
+    def _search(self, search: Search) -> None:
         """The outer loop: let the tree work, look at the clock, tell the record."""
+        run, tree, scheme = search.run, search.tree, search.scheme
+        assert tree is not None
+        assert scheme is not None
+        if run.x is not None:
+            tree.offer(run.x)
+            search.polished = run.value
         executor = run.tools.executor
         threads = run.tools.threads if executor is None else 1
         first = math.inf if executor is None else FIRST_NODES
-        while tree.open and run.ended() is None and run.nodes < first:
-            nodes = min(first, run.limits.nodes) - run.nodes
-            seconds = min(SLICE_SECONDS, run.remaining())
-            # One thread polishes at the same node every time.
-            self._explore(run, tree, nodes, seconds, threads, eager=threads == 1)
-        if executor is None or not tree.open:
+        # One thread polishes at the same node every time.
+        self._explore(search, first, threads, eager=threads == 1)
+        if executor is None or not tree.open or run.ended() is not None:
             return
 
         def unit(nodes: Array, limit: float, seconds: float) -> Unit:
             return Unit(
-                run.problem, scheme, run.limits.gap, self.dive, nodes,
-                np.asarray(run.x), limit, seconds,
-                run.limits.memory / run.tools.threads,
+                run.problem, scheme, run.limits.gap, self.dive, nodes, tree.points(),
+                limit, seconds, run.limits.memory / run.tools.threads,
             )  # fmt: skip
 
-        explore_with(executor, run, tree, unit, lambda: self._improve(run, tree))
+        def improve(candidates: Array) -> None:
+            self._improve(search, candidates)
+
+        explore_with(executor, run, tree, unit, improve)
 
     def _explore(
-        self,
-        run: Run,
-        tree: Tree,
-        nodes: float,
-        seconds: float,
-        threads: int,
-        eager: bool = False,
-    ) -> None:
-        """A slice of work, and what came of it."""
-        done = tree.explore(
-            nodes=nodes,
-            seconds=seconds,
+        self, search: Search, nodes: float, threads: int, *, eager: bool = False,
+        late: bool = False,
+    ) -> None:  # fmt: skip
+        """Explore until the run has so many nodes, in slices, and tell the record.
+
+        Better points are polished after each slice; if `eager`, as soon as they are
+        met; if `late`, at the end. The last two do not depend on the clock.
+        """
+        run, tree = search.run, search.tree
+        assert tree is not None
+        if run.ended() is not None:
+            return
+        for count in in_slices(
+            tree,
+            nodes=min(nodes, run.limits.nodes) - run.nodes,
+            remaining=run.remaining,
             bytes=run.limits.memory,
             dive=self.dive,
             threads=threads,
             eager=eager,
-        )
-        run.count(done)
-        self._improve(run, tree)
-        run.prove(tree.bound)
-        run.tick()
+        ):
+            run.count(count)
+            if not late:
+                self._improve(search, tree.candidates())
+            elif tree.value > run.value:
+                run.offer(tree.points()[0])
+            run.prove(tree.bound)
+            if halted(run):
+                break
+        if late:
+            self._improve(search, tree.candidates())
 
-    def _improve(self, run: Run, tree: Tree) -> None:
-        """A better point of the kernel: polish it and tell both sides."""
-        ensemble, domain = run.problem.ensemble, run.problem.domain
-        if tree.value > run.value and run.offer(tree.best_point()):
+    def _improve(self, search: Search, candidates: Array) -> None:
+        """Better points since the last time: polish the best and tell both sides."""
+        run, tree = search.run, search.tree
+        assert tree is not None
+        if len(candidates):
+            run.offer(candidates)
+        if tree.value > run.value:
+            run.offer(tree.points()[0])
+        if run.value > search.polished:
+            x = np.asarray(run.x)
             if self.polished:
                 with run.phase("values"):
-                    x = np.asarray(run.x)
-                    run.offer(polish(ensemble, domain, x, stop=run.ended))
+                    run.offer(polish(run.problem, x, stop=run.ended))
+            search.polished = run.value
             tree.offer(np.asarray(run.x))
 
-    def _finish(self, run: Run, tree: Tree | None) -> Result:
-        status = None
+    def _finish(self, search: Search) -> Result:
+        """Take what an interrupted search had found, and close the record."""
+        run, tree, status = search.run, search.tree, None
         if tree is not None:
+            if tree.value > run.value:
+                run.offer(tree.points()[0])
+            run.prove(tree.bound)
             run.details["open_nodes"] = int(tree.open)
             run.details["operations"] = float(tree.operations)
             if tree.open == 0 and not run.closed() and run.ended() is None:
                 status = Status.OPTIMAL
                 run.notes.append(
-                    f"The gap asked for is below what float64 can prove here; proved "
-                    f"to {run.bound - run.value:.2g}."
+                    f"Nothing is left to search, and rounding leaves a distance of "
+                    f"{run.bound - run.value:.2g} between bound and value, above the "
+                    "gap asked for."
                 )
         return run.finish(status)

@@ -6,20 +6,21 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical
 from ennopt.engine.compiled import compile_model, kernel
-from ennopt.network import Ensemble, Network
+from ennopt.engine.schemes import compiled_tree
+from ennopt.engine.slices import in_slices
+from ennopt.engine.tree import Tolerance, Tree
+from ennopt.network import Network
 from ennopt.tightening.progressive import Done, Job, Progressive
 
 SMALL = 20
 """Neurons before a neuron up to which its searches may take all their nodes; a node
 costs about the square of their number."""
-
-SLICE_SECONDS = 0.1
-"""Longest time of a search between two looks at the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +86,30 @@ def _solve(step: SignTightening, job: Job) -> Done:
     return Done(lower, upper, solves)
 
 
-def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) -> Any:
+def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) -> Tree:
     """A search for the largest value of `sign` times the pre-activation of neuron j."""
-    module, k, network, domain = kernel(), job.layer, job.network, job.domain
+    module, k, network = kernel(), job.layer, job.network
     assert module is not None
     alone = Network(
         (*network.weights[:k], sign * network.weights[k][j : j + 1]),
         (*network.biases[:k], sign * network.biases[k][j : j + 1]),
     )
-    model = compile_model(Ensemble((alone,), weights=np.ones(1)), domain)
-    low, high = (
-        np.concatenate(side[0][:k]) for side in (job.bounds.lower, job.bounds.upper)
+    low, high = job.bounds.lower[0], job.bounds.upper[0]
+    own = sorted((sign * low[k][j], sign * high[k][j]))
+    known = NeuronBounds(
+        ((*low[:k], np.array(own[:1])),), ((*high[:k], np.array(own[1:])),)
     )
-    signs = module.Signs(model, domain.lower, domain.upper, low, high, instructions)
-    tree = module.Tree(signs, 0.0, 0.0, tolerance)
+    problem = Canonical.sum_of([alone], job.domain, known)
+    signs = module.Signs(compile_model(problem), *known.flat(), instructions)
+    tree = compiled_tree(signs, Tolerance(0.0, 0.0, tolerance))
     tree.plant()
     return tree
 
 
-def _explored(tree: Any, nodes: int, job: Job) -> float:
+def _explored(tree: Tree, nodes: int, job: Job) -> float:
     """What the search proves with so many nodes, in the time of the job."""
-    while tree.open and nodes > 0:
-        seconds = min(SLICE_SECONDS, job.remaining())
-        if seconds <= 0:
-            break
-        nodes -= tree.explore(
-            nodes=nodes, seconds=seconds, bytes=math.inf, dive=1, threads=1
-        )
-    return float(tree.bound)
+    for _ in in_slices(
+        tree, nodes=nodes, remaining=job.remaining, bytes=math.inf, dive=1, threads=1
+    ):
+        pass
+    return tree.bound

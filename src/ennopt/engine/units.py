@@ -14,10 +14,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from ennopt.canonical import Canonical
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.tree import Tree
 from ennopt.network import Array
-from ennopt.problem import Problem
 from ennopt.run import Run
 
 UNIT_SECONDS = 0.5
@@ -42,18 +42,18 @@ class Unit:
         What the tree is made from.
     nodes
         Open nodes of the scheme, (num_nodes, num_numbers).
-    x
-        Best point known, (num_inputs,).
+    points
+        Best points known, (num_points, num_inputs); perhaps none.
     limit, seconds, bytes
         When to return.
     """
 
-    problem: Problem
+    problem: Canonical
     scheme: Scheme
     gap: float
     dive: int
     nodes: Array
-    x: Array
+    points: Array
     limit: float = math.inf
     seconds: float = UNIT_SECONDS
     bytes: float = 2.0 * 2**30
@@ -70,8 +70,10 @@ class UnitResult:
 
     Parameters
     ----------
-    x
-        Best point known at its end, (num_inputs,).
+    points
+        Best points known at its end, (num_points, num_inputs).
+    candidates
+        Points that would be better if they could be made feasible.
     closed
         Bound proved for everything in the unit that is not in `nodes`.
     nodes
@@ -80,7 +82,8 @@ class UnitResult:
         Nodes bounded.
     """
 
-    x: Array
+    points: Array
+    candidates: Array
     closed: float
     nodes: Array
     count: int
@@ -89,11 +92,12 @@ class UnitResult:
 def explore_unit(unit: Unit) -> UnitResult:
     """Do the work of a unit: a pure function."""
     tree = unit.scheme.open(unit.problem, unit.gap)
-    tree.offer(unit.x)
+    for x in unit.points:
+        tree.offer(x)
     tree.add(unit.nodes)
     count = tree.explore(unit.limit, unit.seconds, unit.bytes, unit.dive, 1)
     left = tree.take(tree.open)
-    return UnitResult(tree.best_point(), tree.bound, left, count)
+    return UnitResult(tree.points(), tree.candidates(), tree.closed, left, count)
 
 
 def explore_with(
@@ -101,7 +105,7 @@ def explore_with(
     run: Run,
     tree: Tree,
     make: Callable[[Array, float, float], Unit],
-    improve: Callable[[], None],
+    improve: Callable[[Array], None],
 ) -> None:
     """Hand out the open nodes of `tree` in units until a limit or a proof.
 
@@ -116,7 +120,7 @@ def explore_with(
     make
         ``make(nodes, limit, seconds)`` is the unit for some nodes.
     improve
-        Called when the tree has a better point than the record.
+        Called with candidates when the tree may have better points than the record.
     """
     pending: dict[Any, Unit] = {}
     try:
@@ -132,7 +136,7 @@ def _hand_out(
     run: Run,
     tree: Tree,
     make: Callable[[Array, float, float], Unit],
-    improve: Callable[[], None],
+    improve: Callable[[Array], None],
     pending: dict[Any, Unit],
 ) -> None:
     """The loop of `explore_with`; `pending` holds what is under way."""
@@ -158,9 +162,11 @@ def _hand_out(
             result = future.result()
             del pending[future]
             run.count(result.count)
-            tree.offer(result.x)
+            for x in result.points:
+                tree.offer(x)
+            improve(result.candidates)
             tree.add(result.nodes)
             closed = max(closed, result.closed)
-        improve()
+        improve(tree.candidates())
         run.prove(max([tree.bound, closed, *(u.bound for u in pending.values())]))
         run.tick()

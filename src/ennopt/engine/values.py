@@ -1,8 +1,9 @@
 """Good values before any proof: multi-start ascent and a polish by linear programs.
 
-Nothing here proves anything; every point is feasible and its value is the forward
-pass's. A ReLU ensemble is linear on the cell of inputs that share an activation
-pattern, so the best point of a cell is a linear program in the inputs alone.
+Nothing here proves anything; values are the forward pass's, and whoever takes a point
+checks that it is feasible. A sum of ReLU networks is linear on the cell of inputs that
+share an activation pattern, so the best point of a cell is a linear program in the
+inputs alone.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.network import Array, Ensemble
+from ennopt.network import Array
 
 SHORTEST_STEP = 1e-7
 """Share of an input's range below which an ascent has arrived."""
+
+STEPS_PER_OFFER = 10
+"""Steps of an ascent between two offers of its best point."""
 
 NO_GAIN = 1e-11
 """Relative size of a direction or multiplier that is taken for zero."""
@@ -25,21 +30,19 @@ STEPS_PER_INPUT = 20
 
 
 def ascend(
-    ensemble: Ensemble,
-    domain: Domain,
+    problem: Canonical,
     starts: Array,
     steps: int = 60,
     first: float = 0.25,
     stop: Callable[[], object] = lambda: None,
+    offer: Callable[[Array], object] = lambda _: None,
 ) -> tuple[Array, Array]:
     """Follow the signs of the gradient from many points at once.
 
     Parameters
     ----------
-    ensemble
-        One output, to be maximized.
-    domain
-        Where the points stay.
+    problem
+        What to maximize, and where.
     starts
         (num_points, num_inputs)
     steps
@@ -47,26 +50,31 @@ def ascend(
     first
         Size of the first step, as a share of each input's range.
     stop
-        Asked before each step; a true answer ends the ascent.
+        Asked before each step; true ends the ascent.
+    offer
+        Told the best point now and then: an interrupted ascent is not lost.
 
     Returns
     -------
     tuple
         Points (num_points, num_inputs) and values (num_points,), best first.
     """
-    points = domain.project(starts)
-    values = ensemble(points)[:, 0]
+    domain = problem.domain
+    points = domain.repair(starts)
+    values = problem.values(points)
     sizes = np.full((len(points), 1), first)
-    slopes = ensemble.gradient(points)[:, 0]
-    for _ in range(steps):
-        if stop():
+    slopes = problem.gradients(points)
+    for step in range(steps):
+        if stop() or not len(points):
             break
-        moved = domain.project(points + sizes * np.sign(slopes) * domain.widths)
-        reached = ensemble(moved)[:, 0]
+        if step % STEPS_PER_OFFER == 0:
+            offer(points[np.argmax(values)])
+        moved = domain.repair(points + sizes * np.sign(slopes) * domain.widths)
+        reached = problem.values(moved)
         better = reached > values
         points[better], values[better] = moved[better], reached[better]
         if better.any():
-            slopes[better] = ensemble.gradient(points[better])[:, 0]
+            slopes[better] = problem.gradients(points[better])
         sizes = np.where(better[:, None], 1.2 * sizes, 0.5 * sizes)
         if sizes.max() < SHORTEST_STEP:
             break
@@ -86,28 +94,30 @@ def distinct(points: Array, domain: Domain, most: int) -> Array:
     return np.array(kept).reshape(len(kept), domain.num_inputs)
 
 
-def cell_forms(ensemble: Ensemble, x: Array) -> tuple[Array, Array, Array]:
-    """The activation cell of `x` and the prediction on it.
+def cell_forms(problem: Canonical, x: Array) -> tuple[Array, Array, Array]:
+    """The activation cell of `x` and the objective on it.
 
     Returns
     -------
     tuple
-        Rows A (num_neurons, num_inputs) and limits b with ``A z <= b`` on the cell,
-        and the gradient (num_inputs,) of the prediction there.
+        Rows A (num_rows, num_inputs) and limits b with ``A z <= b`` on the cell, the
+        half-spaces of the feasible set among them, and the gradient (num_inputs,) of
+        the objective there.
     """
-    rows, limits = [], []
-    gradient = np.zeros(ensemble.num_inputs)
-    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
-        slope, shift = member.weights[0], member.biases[0]
-        for w, b in zip(member.weights[1:], member.biases[1:], strict=True):
+    slopes, sides = problem.domain.half_spaces()
+    rows, limits = [-slopes], [-sides]
+    gradients = []
+    for network in problem.networks:
+        slope, shift = network.weights[0], network.biases[0]
+        for w, b in zip(network.weights[1:], network.biases[1:], strict=True):
             on = slope @ x + shift > 0
             sign = np.where(on, -1.0, 1.0)  # on: slope z + shift >= 0
             rows.append(sign[:, None] * slope)
             limits.append(-sign * shift)
             slope, shift = (w * on) @ slope, (w * on) @ shift + b
-        gradient = gradient + weight * slope[0]
-    if not rows:
-        return np.zeros((0, x.size)), np.zeros(0), gradient
+        gradients.append(slope)
+    weights = problem.weighting.respond(problem.outputs(x[None])[0])
+    gradient = weights @ np.concatenate(gradients)
     return np.concatenate(rows), np.concatenate(limits), gradient
 
 
@@ -138,7 +148,7 @@ def climb(
     down, up
         (num_inputs,)
     stop
-        Asked before each step; a true answer ends the climb.
+        Asked before each step; true ends the climb.
 
     Returns
     -------
@@ -189,8 +199,7 @@ def climb(
 
 
 def polish(
-    ensemble: Ensemble,
-    domain: Domain,
+    problem: Canonical,
     x: Array,
     rounds: int = 10,
     stop: Callable[[], object] = lambda: None,
@@ -198,15 +207,16 @@ def polish(
     """Climb from cell to cell, taking the best point of each.
 
     Plain ascent stops short of a kinked maximum by about the usual tolerance, which
-    can stall the end of a proof. A true answer of `stop` ends it with the best so far.
+    can stall the end of a proof. If `stop` answers true, the best so far is returned.
     """
-    best, value = x, float(ensemble(x)[0])
+    domain = problem.domain
+    best, value = x, float(problem.values(x)[0])
     widths = domain.widths
     some = np.where(widths > 0.0, widths, 1.0)
     for _ in range(rounds):
         if stop():
             break
-        rows, limits, gradient = cell_forms(ensemble, best)
+        rows, limits, gradient = cell_forms(problem, best)
         normals, slacks = rows * widths, limits - rows @ best
         lengths = np.linalg.norm(normals, axis=1)
         used = lengths > 0
@@ -218,11 +228,41 @@ def polish(
             np.where(widths > 0.0, (domain.upper - best) / some, 0.0),
             stop,
         )
-        corner = domain.project(best + move * widths)
+        corner = domain.repair(best + move * widths)
         # Beyond the corner other cells begin: let a short ascent choose among them.
         near = np.stack([corner, corner + 1e-6 * np.sign(gradient) * widths])
-        points, values = ascend(ensemble, domain, near, steps=20, first=1e-3)
+        points, values = ascend(problem, near, steps=20, first=1e-3)
         if not values[0] > value + 1e-12 * max(1.0, abs(value)):
             return points[0] if values[0] > value else best
         best, value = points[0], float(values[0])
     return best
+
+
+def first_values(
+    problem: Canonical,
+    starts: Array,
+    polished: int,
+    offer: Callable[[Array], object],
+    stop: Callable[[], object],
+) -> None:
+    """Climb from many points and polish the best of them that differ.
+
+    Parameters
+    ----------
+    problem
+        What to maximize, and where.
+    starts
+        (num_points, num_inputs)
+    polished
+        How many points to polish.
+    offer
+        Told what was found.
+    stop
+        Asked now and then; true ends the work.
+    """
+    points, _ = ascend(problem, starts, stop=stop, offer=offer)
+    offer(points[:1])
+    for point in distinct(points, problem.domain, polished):
+        if stop():
+            break
+        offer(polish(problem, point, stop=stop))

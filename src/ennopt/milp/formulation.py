@@ -86,7 +86,7 @@ class Formulation:
 
     def point(self, columns: Array) -> Array:
         """The inputs of a vector of columns, in the domain, (num_inputs,)."""
-        return self.domain.project(columns[self.inputs])
+        return self.domain.repair(columns[self.inputs])
 
     def assignment(self, x: Array) -> Array:
         """All columns at the point x by the forward pass: a feasible solution."""
@@ -167,7 +167,7 @@ def big_m(
 
     Examples
     --------
-    >>> from ennopt.bounds.relaxation import Interval
+    >>> from ennopt.tightening.relaxation import Interval
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> box = Domain([-1.0], [2.0])
     >>> made = big_m(Ensemble([net]), box, Interval().tighten(Ensemble([net]), box))

@@ -49,7 +49,7 @@ def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Norm
 
     Examples
     --------
-    >>> from ennopt.bounds.relaxation import Interval
+    >>> from ennopt.tightening.relaxation import Interval
     >>> one = Ensemble([Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])])
     >>> box = Domain([0.0], [1e-3])
     >>> same = normalized(one, box, Interval().tighten(one, box))

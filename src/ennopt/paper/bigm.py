@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.milp import backend
 from ennopt.milp.formulation import big_m
@@ -36,6 +35,7 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 GAP_SHARE = 0.5
 """Share of the gap asked for that is left to the solver; its margin takes the rest."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Interval
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.model import MilpStatus
 from ennopt.paper.lagrangian import LagrangianSearch
@@ -23,6 +22,7 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Interval
 
 TIGHTENING_SHARE = 0.5
 """Share of the time limit that the bounds of neurons may take."""

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
@@ -47,6 +46,7 @@ from ennopt.paper.subproblems import (
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import SOUNDNESS_SLACK, Run, Tools
+from ennopt.tightening.relaxation import Crown
 
 NARROWEST = 2.0**-40
 """Boxes narrower than this share of the domain are not split."""
@@ -602,8 +602,8 @@ class _Search:
             return
         whole = self.problem.domain
         box = Domain(
-            whole.project(copy - reach * self.scaling.width),
-            whole.project(copy + reach * self.scaling.width),
+            whole.repair(copy - reach * self.scaling.width),
+            whole.repair(copy + reach * self.scaling.width),
             domain.names,
         )
         ensemble = self.problem.ensemble

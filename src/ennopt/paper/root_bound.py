@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Interval
 from ennopt.milp.formulation import big_m
 from ennopt.milp.scaling import normalized
 from ennopt.paper.strengthened import root_rounds
@@ -22,6 +21,7 @@ from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from typing import Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Interval
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.milp import backend, preferred_backend
@@ -38,6 +37,7 @@ from ennopt.paper.bigm import solver_margin
 from ennopt.problem import Problem
 from ennopt.result import Limits, Progress, Status
 from ennopt.run import Callback, Run
+from ennopt.tightening.relaxation import Interval
 
 ENDINGS = {
     MilpStatus.OPTIMAL,
@@ -190,7 +190,7 @@ class ByMilp:
         x = (
             None
             if found.x is None
-            else domain.project(made.point(found.x) * same.inputs)
+            else domain.repair(made.point(found.x) * same.inputs)
         )
         margin = solver_margin(solver, same, made.model)
         bound = (found.bound + margin) * same.output

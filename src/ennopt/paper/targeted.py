@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Interval
 from ennopt.domain import Domain
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.formulation import big_m
@@ -19,6 +18,7 @@ from ennopt.paper.survey import Survey, survey
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import Tightened, Tightening
+from ennopt.tightening.relaxation import Interval
 
 Phase = Callable[[str], AbstractContextManager[None]]
 

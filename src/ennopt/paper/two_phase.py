@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.engine.values import ascend, distinct, polish
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.model import MilpStatus
@@ -24,6 +23,7 @@ from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Crown, Interval
 
 
 @dataclass(frozen=True, slots=True)

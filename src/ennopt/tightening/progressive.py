@@ -17,12 +17,12 @@ from typing import Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.relaxation import Interval
-from ennopt.bounds.rounding import margins
+from ennopt.bounds.rounding import network_sizes, relative_error
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices
 from ennopt.milp.scaling import normalized
 from ennopt.network import Array, Ensemble, Network
+from ennopt.tightening.relaxation import Interval
 
 LOGGER = logging.getLogger(__name__)
 
@@ -179,8 +179,11 @@ class Progressive(abc.ABC):
         outputs = self.outputs
         known = Interval().tighten(ensemble, domain, bounds)
         worked = solves = 0
-        reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
-        slack = [margins(member, reach) for member in ensemble.members]
+        gamma = relative_error(ensemble.members)
+        slack = [
+            [gamma * size for size in network_sizes(member, domain.reach, high)]
+            for member, high in zip(ensemble.members, known.upper, strict=True)
+        ]
         points = domain.sample(WITNESSES, np.random.default_rng(0))
         seen = [member.preactivations(points) for member in ensemble.members]
         for k in range(1, max(len(member.weights) for member in ensemble.members)):

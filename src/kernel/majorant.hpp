@@ -1,25 +1,28 @@
 // The objective on a batch of nodes: linear majorant, slope steps, branching scores.
 #pragma once
 
-struct Objective {
-  const Bounder& b;
+constexpr double kSmearFloor = 0.02;    // weight of the majorant itself in the scores
+constexpr double kCrowdedShare = 0.1;  // of unstable neurons: above, some rows are skipped
+
+struct Majorant {
   const Model& model;
   Work& w;
   int d;
 
-  // Majorant of the sum of the members with one slope below ReLU per neuron (w.alpha):
-  // w.form (times radius) and its value at the centre; w.base and `base` hold the part
-  // without the unstable neurons of the first layers, w.coefficient what multiplies
-  // each neuron's output.
-  [[gnu::noinline]] Vec majorant(Bounder at, Vec& base) const {
+  // A linear function above the sum of the outputs with one slope below ReLU per neuron
+  // (w.alpha): w.form (times radius) and its value at the centre; w.base and `base` hold
+  // the part without the unstable neurons of the first layers, w.coefficient what
+  // multiplies each neuron's output. `margin` is its rounding.
+  [[gnu::noinline]] Vec form(Bounder at, Vec& base, Vec& margin) const {
     Vec c = Vec{};
     base = Vec{};
+    margin = splat(model.output_error);
     for (int p = 0; p < d; ++p) w.form[p] = w.base[p] = Vec{};
-    for (std::size_t m = 0; m < model.members.size(); ++m) {
-      const Member& member = model.members[m];
+    for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+      const Stack& stack = model.stacks[m];
       at.index = int(m);
-      const Layer& out = member.layers.back();
-      const int hidden = int(member.layers.size()) - 1;
+      const Layer& out = stack.output();
+      const int hidden = int(stack.layers.size()) - 1;
       c += out.bias[0];
       base += out.bias[0];
       if (hidden == 0) {
@@ -36,7 +39,7 @@ struct Objective {
       for (int i = 0; i < at.actives(hidden - 1); ++i)
         row[i] = splat(out.weights[at.active(hidden - 1)[i]]);
       for (int s = hidden - 1; s >= 1; --s) {
-        const Layer& layer = member.layers[s];
+        const Layer& layer = stack.layers[s];
         const int count = at.actives(s);
         const int* list = at.active(s);
         for (int i = 0; i < count; ++i) {
@@ -44,6 +47,7 @@ struct Objective {
           w.coefficient[n] = row[i];
           const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
           row[i] = plus * w.slope[n] + minus * w.alpha[n];
+          margin += vabs(row[i]) * layer.error[list[i]];
           const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]];
           c += more;
           base += more;
@@ -51,11 +55,12 @@ struct Objective {
         transposed(layer, row, list, count, at.active(s - 1), at.actives(s - 1), w.trial);
         for (int i = 0; i < at.actives(s - 1); ++i) row[i] = w.trial[i];
       }
-      const Layer& layer = member.layers[0];
+      const Layer& layer = stack.layers[0];
       const FirstLayer f = at.first();
       for (int i = 0; i < at.actives(0); ++i) {
         const int r = at.active(0)[i], n = layer.first + r;
         w.coefficient[n] = row[i];
+        margin += keep(at.alive(n), vabs(row[i])) * layer.error[r];
         const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
         const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
         const Vec* wr = f.slopes + std::size_t(r) * d;
@@ -112,11 +117,11 @@ struct Objective {
   // best response [h > 0] by `step` in the lanes of `go`. Returns the objective.
   [[gnu::noinline]] Vec walk(Bounder at, const Vec* z, bool exact, double step, Mask go) const {
     Vec sum = Vec{};
-    for (std::size_t m = 0; m < model.members.size(); ++m) {
-      const Member& member = model.members[m];
+    for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+      const Stack& stack = model.stacks[m];
       at.index = int(m);
-      const Layer& out = member.layers.back();
-      const int hidden = int(member.layers.size()) - 1;
+      const Layer& out = stack.output();
+      const int hidden = int(stack.layers.size()) - 1;
       sum += out.bias[0];
       if (hidden == 0) {
         for (int p = 0; p < d; ++p)
@@ -132,7 +137,7 @@ struct Objective {
         h[i] = v;
       }
       for (int s = 0; s < hidden; ++s) {
-        const Layer& layer = member.layers[s];
+        const Layer& layer = stack.layers[s];
         const int count = at.actives(s);
         const int* list = at.active(s);
         if (s > 0)
@@ -157,40 +162,45 @@ struct Objective {
     return sum;
   }
 
-  // First-layer lines at the common vertex of the members, mixed into (w.form, c).
-  [[gnu::noinline]] Vec anchor(Bounder at, Vec base, Vec multiplier, Vec& c, Vec value) const {
-    const Cut& cut = at.cut;
-    const Vec gain = multiplier * cut.s + model.unit * multiplier * cut.size;
+  // First-layer lines at the common vertex of the stacks, mixed into (w.form, c).
+  [[gnu::noinline]] Vec anchor(Bounder at, Vec base, Vec& c, Vec value) const {
+    const HalfSpaces& halves = at.halves;
+    const Vec constant = halves.constant(w.multipliers, 1);
+    const Vec gain = constant + halves.margin(w.multipliers, 1);
     c += gain;
     Vec cnew = base + gain;
     for (int p = 0; p < d; ++p) {
-      const Vec more = multiplier * cut.a[p];
+      const Vec more = halves.slope(w.multipliers, 1, p);
       w.form[p] += more;
       w.gnew[p] = w.base[p] + more;
-      w.signs[p] = pick(w.form[p] >= -1e-12 * vabs(more), splat(1.0), splat(-1.0));
+      const Vec tie = halves.rounding(w.multipliers, 1, p);
+      w.signs[p] = pick(w.form[p] >= -tie, splat(1.0), splat(-1.0));
     }
-    for (std::size_t m = 0; m < model.members.size(); ++m) {
-      if (model.members[m].layers.size() < 2) continue;
+    for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+      if (model.stacks[m].layers.size() < 2) continue;
       at.index = int(m);
       const FirstLayer f = at.first();
-      const int first = model.members[m].layers[0].first;
+      const int first = model.stacks[m].layers[0].first;
       for (int i = 0; i < f.count; ++i)
         w.coef[i] = keep(w.unstable[first + f.list[i]], w.coefficient[first + f.list[i]]);
       vertex_lines<1>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, &cnew);
     }
     value = mix(w.form, c, w.gnew, cnew, d, 1, value, all());
-    for (int p = 0; p < d; ++p) w.form[p] -= multiplier * cut.a[p];
-    c -= multiplier * cut.s;  // the rounding of both moves stays
+    for (int p = 0; p < d; ++p) w.form[p] -= halves.slope(w.multipliers, 1, p);
+    c -= constant;  // the rounding of both moves stays
     return value;
   }
 
   // Smear: the relaxation error of every unstable neuron, attributed to the inputs its
   // forms depend on. The small term in the majorant keeps scores from being all zero.
-  [[gnu::noinline]] void scores() const {
-    for (int p = 0; p < d; ++p) w.score[p] = 0.02 * vabs(w.best[p]);
-    for (const Member& member : model.members)
-      for (std::size_t s = 0; s + 1 < member.layers.size(); ++s) {
-        const Layer& layer = member.layers[s];
+  // Returns the sum of all errors: how far the majorant can be above the objective where
+  // the signs hold.
+  [[gnu::noinline]] Vec scores() const {
+    Vec errors = Vec{};
+    for (int p = 0; p < d; ++p) w.score[p] = kSmearFloor * vabs(w.best[p]);
+    for (const Stack& stack : model.stacks)
+      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
+        const Layer& layer = stack.layers[s];
         for (int r = 0; r < layer.rows; ++r) {
           const int n = layer.first + r;
           if (!any(w.unstable[n])) continue;
@@ -200,9 +210,11 @@ struct Objective {
           const Vec below = -a * vmax((1.0 - w.alpha[n]) * high, -w.alpha[n] * low);
           const Vec error = keep(w.unstable[n], pick(a > 0.0, above, below));
           const Vec gap = error / width;
+          errors += error;
           const Vec* smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }
+    return errors;
   }
 };

@@ -1,8 +1,10 @@
-// Bounds a batch of nodes, one per lane. Compiled once per instruction set; everything
-// but the table at the end has internal linkage.
+// Bounds a batch of nodes, one per lane, and solves the programs of nodes of signs.
+// Compiled once per instruction set; everything but the table at the end has internal
+// linkage. The specification is src/ennopt/engine/node.py.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -21,7 +23,8 @@ namespace {
 #include "lines.hpp"
 #include "workspace.hpp"
 #include "relaxation.hpp"
-#include "output.hpp"
+#include "majorant.hpp"
+#include "duality.hpp"
 #include "program.hpp"
 
 char* aligned(void* scratch) {
@@ -53,6 +56,41 @@ Vec step_limit(Vec bound, double cutoff, double size, int most) {
               pick(distance <= 0.1 * size, splat(near), splat(far)));
 }
 
+// A box whose sides are all below this share of the domain's trusts no inherited sign.
+constexpr double kThin = 0x1p-20;
+
+// The cut, if there is a cutoff, and the half-spaces of the feasible set.
+HalfSpaces half_spaces(const Model& model, Work& w, double cutoff, Vec constant) {
+  const int d = model.inputs;
+  HalfSpaces halves{w.half_spaces, 0, model.unit, w.moved_by, w.tied_by, w.way};
+  auto add = [&](auto slope, Vec s, Vec size) {
+    Vec* scaled = w.scaled + std::size_t(halves.count) * d;
+    Vec* inverse = w.inverse + std::size_t(halves.count) * d;
+    HalfSpace half{scaled, inverse, s, Vec{}};
+    for (int p = 0; p < d; ++p) {
+      const Vec a = slope(p);
+      scaled[p] = a * w.radius[p];
+      inverse[p] = keep(scaled[p] != 0.0, -1.0 / scaled[p]);
+      inverse[p] = keep(vabs(inverse[p]) < kLargest, inverse[p]);
+      half.s += a * w.centre[p];
+      half.size += vabs(scaled[p]);
+      size += vabs(a) * model.reach[p];
+    }
+    half.s = vmin(half.s + model.unit * size, splat(kLargest));  // no cut yet: infinite
+    half.size += vabs(half.s);
+    w.half_spaces[halves.count++] = half;
+  };
+  if (std::isfinite(cutoff))
+    add([&](int p) { return w.cut[p]; }, constant - cutoff,
+        vabs(constant) + std::fabs(cutoff));
+  for (int k = 0; k < model.set.half_spaces(); ++k) {
+    const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
+    const double side = model.set.sides[k];
+    add([&](int p) { return splat(slopes[p]); }, splat(-side), splat(std::fabs(side)));
+  }
+  return halves;
+}
+
 double bound(const Model& model, const Settings& settings, const BoxLayout& layout,
              double cutoff, double* const* nodes, int count, Outcome* outcomes,
              void* scratch, const Trace* trace) {
@@ -76,56 +114,63 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     states[lane] = layout.states(node);
     flag[lane] = *layout.flag(node);
   }
+
+  // 1. Clip by the inherited cut and by the half-spaces of the feasible set.
+  const bool cutting = std::isfinite(cutoff);
+  Mask closed = ~used, infeasible = none();
+  // Where a cut is at work, what is left out is below the cutoff, not below the bound.
+  Mask leaning = none();
+  if (cutting) leaning = constant < kInfinity;
+  Vec best = inherited, top = splat(-kInfinity), old_top = splat(kInfinity);
+  if (cutting) {
+    closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
+                   w.upper, old_top);
+    best = vmin(best, old_top);
+  }
+  for (int k = 0; k < model.set.half_spaces(); ++k) {
+    const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
+    for (int p = 0; p < d; ++p) w.slopes_of_set[p] = splat(slopes[p]);
+    Vec largest;
+    infeasible |= clip(w.slopes_of_set, Vec{}, model.set.sides[k], model.reach.data(),
+                       model.unit, d, w.lower, w.upper, largest);
+  }
+  Mask thin = all();
+  for (int p = 0; p < d; ++p) {
+    w.centre[p] = 0.5 * (w.lower[p] + w.upper[p]);
+    w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
+    const double most = kThin * (model.set.upper[p] - model.set.lower[p]);
+    thin &= w.upper[p] - w.lower[p] <= most;
+  }
+  const HalfSpaces halves = half_spaces(model, w, cutoff, constant);
+  if (model.set.half_spaces()) infeasible |= empty(halves, d, w.others, w.multipliers);
+  closed |= infeasible;
+
   Vec open = Vec{};
   for (int n = 0; n < model.neurons; ++n) {
     Bytes bytes;
     for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
-    const Vec state = __builtin_convertvector(bytes, Vec);
+    Vec state = __builtin_convertvector(bytes, Vec);
+    state = pick(thin & (state >= double(kOn)), splat(kFresh), state);
     w.unstable[n] = state < double(kOn);
     w.on[n] = state == double(kOn);
     w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
     if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
   }
   // Without slope steps the skipped rows' slopes would never improve.
-  Mask crowded = (flag == 0.0) & (10.0 * open > double(model.neurons));
+  Mask crowded = (flag == 0.0) & (open > kCrowdedShare * double(model.neurons));
   if (settings.max_steps == 0) crowded = none();
 
-  // 1. Clip by the inherited cut.
-  const bool cutting = std::isfinite(cutoff);
-  Mask closed = ~used;
-  Vec best = inherited;
-  Vec old_top = splat(std::numeric_limits<double>::infinity());
-  if (cutting) {
-    closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
-                   w.upper, old_top);
-    best = vmin(best, old_top);
-  }
-  Vec size = vabs(constant) + std::fabs(cutting ? cutoff : 0.0);
-  Cut cut{w.scaled, w.inverse, constant - (cutting ? cutoff : 0.0), Vec{}, cutting};
-  for (int p = 0; p < d; ++p) {
-    w.centre[p] = 0.5 * (w.lower[p] + w.upper[p]);
-    w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
-    w.scaled[p] = w.cut[p] * w.radius[p];
-    w.inverse[p] = keep(w.scaled[p] != 0.0, -1.0 / w.scaled[p]);
-    w.inverse[p] = keep(vabs(w.inverse[p]) < kLargest, w.inverse[p]);
-    cut.s += w.cut[p] * w.centre[p];
-    cut.size += vabs(w.scaled[p]);
-    size += vabs(w.cut[p]) * model.reach[p];
-  }
-  cut.s = vmin(cut.s + model.unit * size, splat(kLargest));  // no cut yet: infinite
-  cut.size += vabs(cut.s);
-
   // 2. Bounds of the neurons.
-  Bounder bounder{model, settings, w, cut, d};
-  for (std::size_t m = 0; m < model.members.size(); ++m) {
-    const Member& member = model.members[m];
+  Bounder bounder{model, settings, w, halves, d};
+  for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+    const Stack& stack = model.stacks[m];
     bounder.index = int(m);
-    const int hidden = int(member.layers.size()) - 1;
+    const int hidden = int(stack.layers.size()) - 1;
     if (hidden == 0) continue;
     w.packed_at[0] = w.packed_at[1] = 0;
-    bounder.first_layer(member);
+    bounder.first_layer(stack);
     const FirstLayer f = bounder.first();
-    for (int k = 1; k < hidden; ++k) bounder.layer(member, f, k, crowded);
+    for (int k = 1; k < hidden; ++k) bounder.layer(stack, f, k, crowded);
   }
   for (int n = 0; n < model.neurons; ++n) {
     w.alpha[n] = pick(w.alpha[n] < 0.0, w.under[n], w.alpha[n]);
@@ -134,39 +179,40 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
 
   // 3. Majorant and slope steps.
   const double measure = std::fmax(std::fabs(cutoff), model.spread);
-  Objective objective{bounder, model, w, d};
-  Vec best_constant = Vec{}, least = splat(std::numeric_limits<double>::infinity());
-  Vec c, base, multiplier, value;
+  Majorant majorant{model, w, d};
+  Vec best_constant = Vec{}, least = splat(kInfinity), margin = Vec{};
+  Vec c, base, error, value;
+  auto keep_best = [&](Mask better) {
+    least = pick(better, value, least);
+    margin = pick(better, error, margin);
+    best_constant = pick(better, c, best_constant);
+    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
+  };
   Mask go = ~closed;
   for (int step = 0;; ++step) {
-    c = objective.majorant(bounder, base);
-    value = c + support(w.form, 1, d, cut, model.unit, multiplier);
-    const Mask better = (value < least) & (step == 0 ? all() : go);
-    least = pick(better, value, least);
-    best_constant = pick(better, c, best_constant);
-    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
-    argument(w.form, d, cut, multiplier, w.point);
-    go &= ~(least + model.margin <= cutoff);
+    c = majorant.form(bounder, base, error);
+    value = c + support(w.form, 1, d, halves, w.multipliers, 1);
+    keep_best((value < least) & (step == 0 ? all() : go));
+    argument(w.form, d, halves, w.multipliers, w.point);
+    go &= ~(least + margin <= cutoff);
     go &= splat(step) < step_limit(least, cutoff, measure, settings.max_steps);
     if (!any(go)) break;
-    objective.walk(bounder, w.point, false, 0.5 / (step + 1), go);
+    majorant.walk(bounder, w.point, false, 0.5 / (step + 1), go);
   }
-  if (settings.output_lines && any(~closed & ~(least + model.margin <= cutoff))) {
-    value = objective.anchor(bounder, base, multiplier, c, value);
-    const Mask better = value < least;
-    least = pick(better, value, least);
-    best_constant = pick(better, c, best_constant);
-    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
+  Vec promised = c - error;  // at the point, if all signs hold there: less all errors
+  for (int p = 0; p < d; ++p) promised += w.form[p] * w.point[p];
+  if (settings.output_lines && any(~closed & ~(least + margin <= cutoff))) {
+    value = majorant.anchor(bounder, base, c, value);
+    keep_best(value < least);
   }
-  best = vmin(least + model.margin, best);
+  best = pick(infeasible, splat(-kInfinity), vmin(least + margin, best));
   closed |= best <= cutoff;
-  const Vec reached = objective.walk(bounder, w.point, true, 0.0, none());
+  const Vec reached = majorant.walk(bounder, w.point, true, 0.0, none());
 
   // 4. The new cut, in original coordinates, and the clip by it. The children keep the
   // old cut where it is lower: signs of neurons were decided by it, and where those do
   // not hold it alone closes a node.
-  Vec offset = best_constant + model.margin, weight = vabs(best_constant);
-  Vec share = splat(1.0), top = splat(-std::numeric_limits<double>::infinity());
+  Vec offset = best_constant + margin, weight = vabs(best_constant), share = splat(1.0);
   for (int p = 0; p < d; ++p) {
     w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
     w.cut[p] = keep(vabs(w.cut[p]) < kLargest, w.cut[p]);
@@ -176,14 +222,19 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
   }
   offset += model.unit * weight;
   if (cutting) {
-    closed |= clip(w.cut, offset, cutoff, model.reach.data(), model.unit, d, w.lower,
-                   w.upper, top);
-    for (int p = 0; p < d; ++p)
-      share *= pick(w.form[p] > 0.0, (w.upper[p] - w.lower[p]) / w.form[p], splat(1.0));
+    const Mask none_left = clip(w.cut, offset, cutoff, model.reach.data(), model.unit, d,
+                                w.lower, w.upper, top);
+    closed |= none_left;
+    best = pick(none_left, vmin(best, top), best);
+    for (int p = 0; p < d; ++p) {
+      const Vec width = w.upper[p] - w.lower[p];
+      share *= pick(w.form[p] > 0.0, width / w.form[p], splat(1.0));
+      leaning |= (width < w.form[p]) & ~closed;
+    }
   }
 
   // 5. Where to branch.
-  objective.scores();
+  promised -= majorant.scores();
   for (int n = 0; n < model.neurons; ++n)
     w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
                       pick(w.on[n], splat(kOn), splat(kOff)));
@@ -203,6 +254,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     std::uint8_t* mine = layout.states(node);
     for (int n = 0; n < model.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
     outcome.fate = Fate::closed;
+    if (leaning[lane]) outcome.dropped = cutoff;
     if (trace && trace->lower) {
       for (int n = 0; n < model.neurons; ++n) {
         trace->lower[std::size_t(lane) * model.neurons + n] = w.low[n][lane];
@@ -210,8 +262,19 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       }
       for (int p = 0; p < d; ++p) trace->scores[lane * d + p] = w.score[p][lane];
     }
-    if (closed[lane]) continue;
-    if (share[lane] < settings.again && *layout.flag(node) == 0.0) {
+    if (closed[lane]) {
+      outcome.dropped = std::fmax(outcome.dropped, *layout.bound(node));
+      continue;
+    }
+    // Where all signs hold the objective is at most the errors below the majorant. If it
+    // falls short of that, a sign decided under an older cut does not hold here: the
+    // children decide all of them anew.
+    if (promised[lane] > cutoff) {
+      outcome.value = evaluate(model, outcome.point, w.forward);
+      if (outcome.value < promised[lane]) std::memset(mine, kFresh, model.neurons);
+    }
+    const bool first = *layout.flag(node) == 0.0;
+    if (share[lane] < settings.again && first) {
       *layout.flag(node) = 1.0;
       outcome.fate = Fate::again;
       continue;
@@ -230,7 +293,6 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       }
     }
     // Too thin to split: once more, with every row bounded.
-    const bool first = *layout.flag(node) == 0.0;
     if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;
     *layout.flag(node) = outcome.fate == Fate::again ? 1.0 : 0.0;
   }
@@ -253,8 +315,10 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
   const double pivots = program.pivots - std::fmin(flag, 0.0);
   for (int p = 0; p < model.inputs; ++p)
     outcome.point[p] = std::fmin(std::fmax(program.x[p], program.lower[p]), program.upper[p]);
+  outcome.value = evaluate(model, outcome.point, program.slots);
   if (bound <= cutoff) {
     outcome.fate = Fate::closed;
+    outcome.dropped = bound;
   } else if (!program.done && flag <= 0.0 && pivots < program.most_pivots()) {
     outcome.fate = Fate::again;
     outcome.whole = false;

@@ -1,0 +1,105 @@
+"""Interval and linear relaxations of ReLU layers: bounds of all pre-activations.
+
+A neuron with ``l <= h <= u`` is off (``u <= 0``), on (``l >= 0``) or unstable; an
+unstable one obeys ``alpha * h <= max(h, 0) <= su * h + tu`` with ``su = u / (u - l)``,
+``tu = -l * su`` and any alpha in [0, 1].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ennopt.bounds.rounding import row_sizes
+from ennopt.network import Array, Network
+
+Known = tuple[tuple[Array, ...], tuple[Array, ...]]
+"""Lower and upper bounds of every affine layer that are already proved."""
+
+
+def network_bounds(
+    network: Network,
+    lower: Array,
+    upper: Array,
+    gamma: float,
+    known: Known | None = None,
+    *,
+    linear: bool,
+) -> Known:
+    """Bounds of every affine layer of a network on a box, rounding included.
+
+    Parameters
+    ----------
+    network
+        The network.
+    lower, upper
+        The box of its inputs, (num_inputs,).
+    gamma
+        `ennopt.bounds.rounding.relative_error` of the problem.
+    known
+        What is already proved: the result is no looser.
+    linear
+        Whether to propagate linear bounds backwards (slower, tighter), or only
+        intervals forward.
+    """
+    lows: list[Array] = []
+    highs: list[Array] = []
+    errors: list[Array] = []
+    below, above = lower, upper  # range of the layer's inputs
+    for k, (w, b) in enumerate(network.layers()):
+        reach = np.maximum(np.abs(below), np.abs(above))
+        size = row_sizes(w, b, 2.0 * reach if k == 0 else reach)
+        errors.append(gamma * size)
+        plus, minus = np.maximum(w, 0.0), np.minimum(w, 0.0)
+        low = plus @ below + minus @ above + b - errors[k]
+        high = plus @ above + minus @ below + b + errors[k]
+        low, high = np.maximum(low, -size), np.minimum(high, size)
+        if known is not None:
+            low, high = np.maximum(low, known[0][k]), np.minimum(high, known[1][k])
+        if linear and k > 0:
+            box = lower, upper
+            top = _largest(network, k, (lows, highs), errors, w, b, box)
+            bottom = _largest(network, k, (lows, highs), errors, -w, -b, box)
+            high, low = np.minimum(high, top), np.maximum(low, -bottom)
+        # Two proofs of one number may cross by their rounding margins. Each is true,
+        # so the number is between them.
+        low, high = np.minimum(low, high), np.maximum(low, high)
+        lows.append(low)
+        highs.append(high)
+        below, above = np.maximum(low, 0.0), np.maximum(high, 0.0)
+    return tuple(lows), tuple(highs)
+
+
+def lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """Slope and intercept of the line above ReLU, and the slope of the line below."""
+    unstable = (low < 0.0) & (high > 0.0)
+    width = np.where(unstable, high - low, 1.0)
+    slope = np.where(unstable, high / width, np.where(low >= 0.0, 1.0, 0.0))
+    intercept = np.where(unstable, -low * slope, 0.0)
+    under = np.where(unstable, np.where(high > -low, 1.0, 0.0), slope)
+    return slope, intercept, under
+
+
+def _largest(
+    network: Network,
+    k: int,
+    bounds: tuple[list[Array], list[Array]],
+    errors: list[Array],
+    rows: Array,
+    constants: Array,
+    box: tuple[Array, Array],
+) -> Array:
+    """Upper bounds of rows over the outputs of layer ``k - 1``, (num_rows,).
+
+    Unstable neurons take the secant above and, below, slope 1 if ``u > -l`` else 0.
+    """
+    form, c, margin = rows, constants, errors[k].copy()
+    for s in range(k - 1, -1, -1):
+        slope, intercept, under = lines(bounds[0][s], bounds[1][s])
+        plus, minus = np.maximum(form, 0.0), np.minimum(form, 0.0)
+        form = plus * slope + minus * under
+        c = c + plus @ intercept + form @ network.biases[s]
+        margin = margin + np.abs(form) @ errors[s]
+        form = form @ network.weights[s]
+    lower, upper = box
+    positive, negative = np.maximum(form, 0.0), np.minimum(form, 0.0)
+    return np.asarray(c + positive @ upper + negative @ lower + margin)

@@ -1,0 +1,221 @@
+"""The objective on a batch of nodes: linear majorant, slope steps, branching scores.
+
+`src/kernel/majorant.hpp` mirrors this.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ennopt.engine.concretise import HalfSpaces
+from ennopt.engine.lines import FirstLayer, anchor
+from ennopt.engine.nodes import (
+    OFF,
+    ON,
+    SLOPE_MAX,
+    Flags,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+    States,
+)
+from ennopt.engine.relaxation import Layer, first_layer, later_layer
+from ennopt.network import Array
+
+CROWDED_SHARE = 0.1
+"""Share of unstable neurons above which rows that only ever need the line below ReLU
+are not bounded; with few left, skipping them would stall the tree."""
+
+SMEAR_FLOOR = 0.02
+"""Weight of the majorant itself in the branching scores: they are never all zero."""
+
+
+def slope_byte(alpha: Array) -> Array:
+    """A slope in [0, 1] as a byte, halves to the nearer end.
+
+    Rounded the other way, a slope that half steps move to an end would never get there.
+    """
+    scaled = alpha * SLOPE_MAX
+    return np.floor(np.where(alpha < 0.5, scaled + 0.5 - 1e-9, scaled + 0.5))
+
+
+class Majorant:
+    """The networks' layers on a batch of nodes, and a linear function above their sum."""
+
+    def __init__(
+        self,
+        model: NodeModel,
+        nodes: Nodes,
+        centre: Array,
+        radius: Array,
+        halves: HalfSpaces,
+        settings: NodeSettings,
+    ) -> None:
+        self.model, self.halves = model, halves
+        self.centre, self.radius = centre, radius
+        open_others = (nodes.states < ON) & ~model.only_below
+        share = CROWDED_SHARE * model.num_neurons
+        # Without slope steps the skipped rows' slopes would never improve.
+        able = (nodes.flag == 0.0) & (settings.max_steps > 0)
+        self.crowded = (open_others.sum(axis=1) > share) & able
+        self.layers: list[list[Layer]] = []
+        self.firsts: list[FirstLayer | None] = []
+        at = 0
+        for i in range(len(model.networks)):
+            at = self._add_network(i, at, nodes.states, settings)
+
+    def _add_network(
+        self, i: int, at: int, states: States, settings: NodeSettings
+    ) -> int:
+        """Bound the neurons of network i; `at` is the number of its first one."""
+        model, network = self.model, self.model.networks[i]
+        layers: list[Layer] = []
+        first: FirstLayer | None = None
+        for k, width in enumerate(network.hidden_widths):
+            mine = slice(at, at + width)
+            state, at = states[:, mine], at + width
+            errors, size = model.errors[i], model.sizes[i][k]
+            if first is None:
+                layer, first = first_layer(
+                    network, self.centre, self.radius, self.halves, errors[0], size,
+                    state,
+                )  # fmt: skip
+            else:
+                skip = self.crowded[:, None] & model.only_below[mine]
+                layer = later_layer(
+                    network, k, layers, first, self.halves, settings, errors, size,
+                    state, skip,
+                )  # fmt: skip
+            chosen = np.where(state <= SLOPE_MAX, state / SLOPE_MAX, layer.under)
+            layer.alpha = np.where(layer.unstable, chosen, layer.slope)
+            layers.append(layer)
+        self.layers.append(layers)
+        self.firsts.append(first)
+        return at
+
+    def form(self) -> tuple[Array, Array, Array, Array, Array]:
+        """Slopes (times radius) and value at the centre of a majorant of the sum.
+
+        Also those of its part without unstable first-layer neurons, and the rounding
+        margin; each layer keeps the coefficients of its outputs.
+        """
+        count, d = self.centre.shape
+        form, base = np.zeros((count, d)), np.zeros((count, d))
+        c, base_c, margin = np.zeros(count), np.zeros(count), np.zeros(count)
+        model = self.model
+        for network, layers, first, errors in zip(
+            model.networks, self.layers, self.firsts, model.errors, strict=True
+        ):
+            w, b = network.weights[-1][0], network.biases[-1][0]
+            margin = margin + errors[-1][0]
+            if first is None:
+                slope, more = w * self.radius, self.centre @ w + b
+                form, c = form + slope, c + more
+                base, base_c = base + slope, base_c + more
+                continue
+            row = np.broadcast_to(w, (count, w.size))
+            more = np.full(count, b)
+            for s in range(len(layers) - 1, 0, -1):
+                layer = layers[s]
+                layer.coefficient = row
+                plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
+                row = plus * layer.slope + minus * layer.alpha
+                more = more + (plus * layer.shift).sum(axis=1) + row @ network.biases[s]
+                margin = margin + np.abs(row) @ errors[s]
+                row = row @ network.weights[s]
+            layer = layers[0]
+            layer.coefficient = row
+            alive = layer.on | layer.unstable
+            margin = margin + np.where(alive, np.abs(row), 0.0) @ errors[0]
+            plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
+            slope = plus * layer.slope + minus * layer.alpha
+            form = form + np.einsum("bi,bip->bp", slope, first.slopes)
+            c = c + more + (plus * layer.shift + slope * first.centre).sum(axis=1)
+            fixed = np.where(layer.on, row, 0.0)
+            base = base + np.einsum("bi,bip->bp", fixed, first.slopes)
+            base_c = base_c + more + (fixed * first.centre).sum(axis=1)
+        return form, c, base, base_c, margin
+
+    def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
+        """Best response: at z, slopes move towards [h > 0] where they are in use."""
+        for network, layers, first in zip(
+            self.model.networks, self.layers, self.firsts, strict=True
+        ):
+            if first is None:
+                continue
+            h = first.centre + np.einsum("bip,bp->bi", first.slopes, z)
+            y = h
+            for s, layer in enumerate(layers):
+                if s > 0:
+                    h = y @ network.weights[s].T + network.biases[s]
+                below = layer.coefficient < 0.0
+                y = np.where(below, layer.alpha * h, layer.slope * h + layer.shift)
+                move = step * (np.where(h > 0.0, 1.0, 0.0) - layer.alpha)
+                moving = below & layer.unstable & going[:, None]
+                layer.alpha = np.where(moving, layer.alpha + move, layer.alpha)
+
+    def anchored(
+        self, form: Array, c: Array, base: Array, base_c: Array, multipliers: Array,
+        value: Array,
+    ) -> tuple[Array, Array, Array]:  # fmt: skip
+        """First-layer lines at the common vertex of the networks, mixed in."""
+        pieces = [
+            (layers[0], first)
+            for layers, first in zip(self.layers, self.firsts, strict=True)
+            if first is not None
+        ]
+        if not pieces:
+            return form, c, value
+        each = multipliers[:, None]
+        shift, tie, gain = self.halves.combined(each)
+        joined = FirstLayer(
+            *(
+                np.concatenate([getattr(first, name) for _, first in pieces], axis=1)
+                for name in ("slopes", "centre", "lower", "upper")
+            )
+        )
+        free = np.concatenate(
+            [np.where(lay.unstable, lay.coefficient, 0.0) for lay, _ in pieces], axis=1
+        )
+        g, constant, value_2d = anchor(
+            joined, free[:, None], (base[:, None] + shift, base_c[:, None] + gain),
+            (form[:, None] + shift, c[:, None] + gain), value[:, None], tie, passes=1,
+        )  # fmt: skip
+        # The rounding of both moves stays in the constant.
+        constant = constant - (gain - self.halves.rounding(each))
+        return (g - shift)[:, 0], constant[:, 0], value_2d[:, 0]
+
+    def scores(self, form: Array) -> tuple[Array, Array]:
+        """Smear: relaxation errors attributed to the inputs they depend on.
+
+        Returns scores (num_nodes, num_inputs) and the sums of all errors (num_nodes,):
+        how far the majorant can be above the objective where the signs hold.
+        """
+        total, errors = SMEAR_FLOOR * np.abs(form), np.zeros(len(form))
+        for layers in self.layers:
+            for layer in layers:
+                a = layer.coefficient
+                width = np.where(layer.unstable, layer.high - layer.low, 1.0)
+                above = a * layer.shift
+                below = -a * np.maximum(
+                    (1.0 - layer.alpha) * layer.high, -layer.alpha * layer.low
+                )
+                error = np.where(a > 0.0, above, below)
+                error = np.where(layer.unstable, error, 0.0)
+                total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
+                errors = errors + error.sum(axis=1)
+        return total, errors
+
+    def states(self) -> States:
+        """One byte per neuron for the children."""
+        parts = [
+            np.where(
+                layer.unstable,
+                slope_byte(np.where(layer.unstable, layer.alpha, 0.0)),
+                np.where(layer.on, ON, OFF),
+            ).astype(np.uint8)
+            for layers in self.layers
+            for layer in layers
+        ]
+        nothing = np.zeros((len(self.centre), 0), dtype=np.uint8)
+        return np.concatenate([nothing, *parts], axis=1)
