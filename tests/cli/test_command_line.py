@@ -83,6 +83,29 @@ def test_bounds_come_in_every_form(case, tmp_path, capsys, form):
     assert (-2 if form == "one" else -1e-3) <= x["dose"] <= 2.5
 
 
+@pytest.mark.parametrize("command", ["solve", "inspect", "convert"])
+def test_data_bounds_what_the_file_of_bounds_leaves_out(
+    case, tmp_path, capsys, command
+):
+    (tmp_path / "rows.csv").write_text("y,heat,dose\n1,-4,0\n2,6,2\n")
+    (tmp_path / "b.toml").write_text("dose = 1.5\n")
+    bare, out = tmp_path / "bare.npz", tmp_path / "out.npz"
+    case[1].save(bare)
+    extra = ["--data", str(tmp_path / "rows.csv"), "--bounds", str(tmp_path / "b.toml")]
+    if command == "convert":
+        assert main(["convert", str(bare), str(out), *extra]) == 0
+        assert read_npz(out).lower.tolist() == [1.5, -4.0]
+        assert read_npz(out).upper.tolist() == [1.5, 6.0]
+        return
+    assert main([command, str(bare), "--json", *extra]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    if command == "inspect":
+        assert answer["lower"] == [1.5, -4.0]
+    else:
+        assert answer["x_by_name"]["dose"] == 1.5
+        assert -4 <= answer["x_by_name"]["heat"] <= 6
+
+
 def test_inspect_tells_the_shape_and_the_bounds(case, capsys):
     path, ensemble, _ = case
     assert main(["inspect", str(path), "--json"]) == 0
@@ -155,6 +178,7 @@ def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, mes
     ("extra", "message"),
     [
         (["--lower", "2", "2", "--upper", "1"], "lower <= upper"),
+        (["--lower", "2", "2", "--upper", "1", "1"], "[2, 1] at input dose"),
         (["--lower", "0", "--upper", "nan"], "finite"),
         (["--lower", "0", "--upper", "inf"], "input dose"),
         (["--lower", "0", "0", "0", "--upper", "1"], "Expected 2 lower bounds"),
@@ -185,9 +209,11 @@ def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
     ("text", "message"),
     [
         ("name,lower,upper\ndose,0,1\ndose,0,2\nheat,0,1\n", "got two for dose"),
-        ("lower,upper,name\n0,1,dose\n0,1\n", "unknown input"),
-        ("# ranges\nname,lower,upper\ndose,0,1\n", "got # ranges"),
-        ("name,lower,upper\ndose,0\nheat,0,1\n", "at input dose"),
+        ("lower,upper,name\n0,1,dose\n0,1\n", "got 2 in row 2 of bounds.csv"),
+        ("# ranges\nname,lower,upper\ndose,0,1\n", "got 3 in row 1 of bounds.csv"),
+        ("name,lower,upper\ndose,0,\nheat,0,1\n", "at input dose"),
+        ("name,lower,upper\ndose,0,1\nflow,0,1\n", "unknown input flow"),
+        ("dose,heat\n0,0\n1,1\n", "A file of rows is data"),
     ],
 )
 def test_a_table_of_bounds_with_a_slip_gives_one_line(case, tmp_path, text, message):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
-from ennopt.cli.bounds import read_domain
+from ennopt.cli.bounds import given_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
@@ -56,7 +56,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     """Describe a model."""
     ensemble = load(options.model)
     facts = describe(ensemble)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
     if domain is not None:
         facts |= describe_on(ensemble, domain)
     if options.json:
@@ -143,7 +143,7 @@ def run_convert(options: argparse.Namespace) -> int:
             f"Expected an output file ending in .npz, got {options.out.name}."
         )
     ensemble = load(options.model)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
     if domain is not None:
         ensemble = ensemble.on_box(domain.lower, domain.upper)
     ensemble.save(options.out)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ennopt.api import available_cores, solve
-from ennopt.cli.bounds import add_bounds, read_domain
+from ennopt.cli.bounds import add_bounds, given_domain
 from ennopt.cli.log import ProgressLog
 from ennopt.convert import load
 from ennopt.methods import METHODS, method_named
@@ -71,7 +71,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     ensemble = load(options.model)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
     if domain is None:
         raise ValueError(
             f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
