@@ -71,12 +71,84 @@ def test_negated_twice_is_the_same():
     assert result.negated().gap == result.gap
 
 
-def test_summary_tells_the_answer():
-    text = some_result(status=Status.OPTIMAL).summary()
-    assert "Maximum 1.25, proved" in text
-    assert "every feasible point <= 1.5" in text
+def test_a_printed_result_tells_the_answer():
+    result = some_result(status=Status.OPTIMAL, bound=1.2501)
+    text = str(result)
+    assert text == result.summary()
+    assert "Maximum 1.25, proved: no input can exceed 1.2501 (gap 0.008%)" in text
+    assert "optimal after 0.25 s and 7 nodes" in text
     assert "a = 0.1" in text
     assert "note: said so" in text
+    assert repr(result).startswith("Result(status=optimal")
+    assert "\n" not in repr(result)
+
+
+NOTHING = {"x": None, "member_values": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "Best found 1.25; no input can exceed 1.5 (gap 20%)"),
+        ({"bound": math.inf}, "Best found 1.25; no bound proved"),
+        ({"value": -math.inf, **NOTHING}, "No input found; no input can exceed 1.5"),
+        (
+            {"value": -math.inf, "bound": math.inf, **NOTHING},
+            "No input found; no bound proved",
+        ),
+        (
+            {"status": Status.INFEASIBLE, "value": -math.inf, **NOTHING},
+            "Infeasible: no input satisfies every bound and constraint",
+        ),
+        ({"value": 0.0}, "Best found 0; no input can exceed 1.5 (distance 1.5)"),
+        ({"value": 0.5}, "Best found 0.5; no input can exceed 1.5 (gap 200%)"),
+    ],
+)
+def test_an_unproved_answer_says_so(changes, sentence):
+    result = some_result(**changes)
+    assert result.summary().splitlines()[0] == sentence
+    assert "Maximum" not in str(result)
+    mirrored = sentence.replace("exceed ", "fall below -")
+    for value in ("1.25", "0.5"):
+        mirrored = mirrored.replace(f"found {value}", f"found -{value}")
+    assert result.negated().summary().splitlines()[0] == mirrored
+
+
+def test_a_point_that_is_not_there_is_explained():
+    with pytest.raises(NoSolutionError, match="Raise the limit"):
+        _ = some_result(**NOTHING).by_name
+    with pytest.raises(NoSolutionError, match="Widen the bounds"):
+        _ = some_result(status=Status.INFEASIBLE, **NOTHING).by_name
+
+
+def test_an_optimum_near_zero_explains_its_gap():
+    near = some_result(
+        status=Status.OPTIMAL, value=1e-9, bound=5e-7, asked_gap=1e-4, notes=()
+    )
+    assert near.gap > near.asked_gap
+    (note,) = near.notes
+    assert "near zero" in note
+    assert "0.0001" in note
+    assert note in str(near)
+    again = Result.from_json(near.negated().to_json())
+    assert again.notes == near.notes
+    assert again.asked_gap == 1e-4
+    far = some_result(status=Status.OPTIMAL, bound=1.25001, asked_gap=1e-4, notes=())
+    assert far.notes == ()
+
+
+def test_a_run_carries_the_gap_asked_for_and_explains_a_larger_one():
+    line = Problem(
+        Ensemble((Network((np.array([[1.0]]),), ([-1.0],)),)), Domain([0.0], [1.0])
+    )
+    with Tools(Limits(gap=1e-3)).start(line, "test") as run:
+        run.offer(np.array([1.0 - 1e-7]))
+        run.prove(0.0)
+    result = run.finish()
+    assert result.asked_gap == 1e-3
+    assert result.status is Status.OPTIMAL
+    assert result.gap > 1e-3
+    assert "near zero" in result.notes[0]
 
 
 def test_a_run_keeps_the_best_value_and_the_lowest_bound():

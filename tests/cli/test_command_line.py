@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ennopt.cli import main
-from ennopt.cli.log import ProgressLog
+from ennopt.log import ProgressLog
 from ennopt.network import Ensemble, read_npz
 from ennopt.result import Progress, Result, Status
 from oracles import exact_maximum, random_domain, random_ensemble, random_network
@@ -188,13 +188,28 @@ def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, mes
         (["--bounds", "x.toml", "--lower", "0"], "got both"),
         (["--method", "magic"], "Expected a method among"),
         (["--method", "bigm", "--backend", "cplex"], "cplex"),
-        (["--gap", "-1"], "gap >= 0"),
-        (["--time-limit", "0"], "positive limit"),
-        (["--threads", "0"], "threads >= 1"),
-        (["--seed", "-1"], "seed >= 0"),
+        (["--gap", "-1"], "finite number >= 0, got -1 at --gap"),
+        (["--gap", "small"], "a number, got 'small' at --gap"),
+        (["--time-limit", "0"], "positive number, got 0 at --time-limit"),
+        (["--time-limit", "1m"], "a number, got '1m' at --time-limit"),
+        (["--node-limit", "-5"], "positive number, got -5 at --node-limit"),
+        (["--memory-limit", "2GB"], "a number, got '2GB' at --memory-limit"),
+        (["--memory-limit", "0"], "positive number, got 0 at --memory-limit"),
+        (["--threads", "0"], "whole number >= 1, got '0' at --threads"),
+        (["--threads", "two"], "whole number >= 1, got 'two' at --threads"),
+        (["--seed", "-1"], "whole number >= 0, got '-1' at --seed"),
+        (["--sense", "best"], "invalid choice: 'best'"),
+        (["--lower", "low"], "a number, got 'low' at --lower"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--method", "scip"], "Choose the method bigm and the backend scip"),
+        (["--backend", "scip"], "Leave it out, or choose the method bigm"),
+        (["--bounds", "absent.csv"], "a file of bounds, got none at absent.csv"),
+        (["--data", "absent.csv"], "a file of data, got none at absent.csv"),
+        (["--data", "."], "a file of data that can be read, got . (Is a directory)"),
+        (["--output", "."], "Expected a file, got the folder ."),
         (["--lower", "-1e308", "--upper", "1e308"], "Narrow the bounds"),
-        (["--output-index", "4"], "output in 0..0"),
-        (["--output", "no/such/folder/x.json"], "no/such/folder"),
+        (["--output-index", "4"], "--output-index from 0 to 0, got 4"),
+        (["--output", "no/such/folder/x.json"], "got no/such/folder at --output"),
     ],
 )
 def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
@@ -203,6 +218,16 @@ def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert "Errno" not in error
+
+
+def test_a_model_of_several_outputs_asks_for_an_index(tmp_path, rng, capsys):
+    path = tmp_path / "two.npz"
+    random_ensemble(rng, num_outputs=2).save(path)
+    bounds = ["--lower", "0", "--upper", "1"]
+    assert main(["solve", str(path), *bounds]) == 2
+    assert "Add --output-index K, K from 0 to 1." in capsys.readouterr().err
+    assert main(["solve", str(path), *bounds, "--output-index", "1"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -316,7 +341,7 @@ def test_the_log_keeps_a_live_line_in_a_terminal_only(case, tmp_path):
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal, (tmp_path / "log").open("w+") as plain:
         for stream in (terminal, plain):
-            log = ProgressLog(stream)
+            log = ProgressLog(stream=stream)
             log(Progress(0.1, 1.0, 9.0, 5))
             log(Progress(0.2, 1.0, 8.9, 6, "tree"))
             log(Progress(0.3, 2.0, 8.0, 7))

@@ -10,6 +10,7 @@ from typing import Any
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.cli.bounds import given_domain
+from ennopt.cli.options import check_output
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
@@ -144,6 +145,7 @@ def run_convert(options: argparse.Namespace) -> int:
         )
     ensemble = load(options.model)
     domain = given_domain(options, ensemble)
+    check_output(options.out, "OUT.npz")
     if domain is not None:
         ensemble = ensemble.on_box(domain.lower, domain.upper)
     ensemble.save(options.out)
