@@ -260,7 +260,8 @@ class Result:
         total = self.seconds.get("total", 0.0)
         lines = [
             self._headline(),
-            f"  {ENDINGS[self.status]} after {total:.2f} s and {self.nodes:,} nodes",
+            f"  {ENDINGS[self.status]} after {total:.2f} s and {self.nodes:,} "
+            f"node{'s' * (self.nodes != 1)}",
         ]
         if self.x is not None:
             width = max(len(name) for name in self.names)

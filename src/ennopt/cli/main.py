@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from ennopt.cli.models import add_convert, add_inspect, add_methods
-from ennopt.cli.options import Parser
 from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
 from ennopt.learn.cli import add_instances_parser, add_train_parser
+from ennopt.options import Parser
 from ennopt.study.cli import add_study
 from ennopt.version import VERSION
 

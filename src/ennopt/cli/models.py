@@ -10,7 +10,6 @@ from typing import Any
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.cli.bounds import given_domain
-from ennopt.cli.options import check_output
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
@@ -18,6 +17,7 @@ from ennopt.engine.auto import Auto
 from ennopt.methods import METHODS
 from ennopt.milp import available_backends
 from ennopt.network import Ensemble
+from ennopt.options import check_place
 from ennopt.problem import Problem
 
 
@@ -145,7 +145,7 @@ def run_convert(options: argparse.Namespace) -> int:
         )
     ensemble = load(options.model)
     domain = given_domain(options, ensemble)
-    check_output(options.out, "OUT.npz")
+    check_place(options.out, "OUT.npz")
     if domain is not None:
         ensemble = ensemble.on_box(domain.lower, domain.upper)
     ensemble.save(options.out)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ennopt.api import solve
 from ennopt.cli.bounds import add_bounds, given_domain
-from ennopt.cli.options import check_output, gap, positive_number, whole_number
 from ennopt.convert import load
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
+from ennopt.options import check_place, gap, positive_number, whole_number
 from ennopt.problem import Problem
 from ennopt.result import MEMORY, Status
 
@@ -109,12 +109,14 @@ def run_solve(options: argparse.Namespace) -> int:
     if domain is None:
         raise ValueError(
             f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
-            "model records no box. Add --lower and --upper, or --bounds FILE."
+            "model records no box. Add --lower and --upper, --bounds FILE or --data "
+            "FILE.csv."
         )
     check_index(options.output_index, ensemble)
     problem = Problem(ensemble, domain, options.sense, options.output_index)
     if options.output is not None:
-        check_output(options.output, "--output")
+        check_place(options.output, "--output")
+        options.output.touch()  # may we write there? Not after an hour of work
     result = solve(
         problem,
         method,

@@ -51,7 +51,7 @@ def read_cells(path: str | os.PathLike[str], what: str) -> dict[str, list[str]]:
         What the file should hold, for the error that finds none: ``"a file of data"``.
     """
     path = Path(path)
-    text = _read_text(path, what)
+    text = read_text(path, what)
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     try:
@@ -78,7 +78,8 @@ def read_cells(path: str | os.PathLike[str], what: str) -> dict[str, list[str]]:
     return {name: [row[j] for row in rows[1:]] for j, name in enumerate(header)}
 
 
-def _read_text(path: Path, what: str) -> str:
+def read_text(path: Path, what: str) -> str:
+    """The text of a file, or a sentence that says why there is none."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -98,7 +99,7 @@ def _read_text(path: Path, what: str) -> str:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(_read_text(path, "a file of bounds"))
+        table = tomllib.loads(read_text(path, "a file of bounds"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
     if isinstance(table.get("bounds"), dict):

@@ -1,12 +1,33 @@
-"""Options of the command line: a slip gives one line that names the option."""
+"""Options of the command line: a slip gives one line that names the option.
+
+The commands of several rooms are read with these, so they stand above them all.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+
+SENTENCES = (
+    (r"argument (.*?): (Expected .*)", r"\2 at \1"),
+    (r"argument (.*?): expected (.*)", r"Expected \2, got none at \1"),
+    (
+        r"argument (.*?): invalid choice: (.*) \(choose from (.*)\)",
+        r"Expected one of \3, got \2 at \1",
+    ),
+    (r"the following arguments are required: (.*)", r"Expected \1, got none"),
+    (r"unrecognized arguments: (.*)", r"Expected options that are known, got \1"),
+    (r"one of the arguments (.*) is required", r"Expected one of \1, got none"),
+    (
+        r"argument (.*?): not allowed with argument (.*)",
+        r"Expected one of \1 and \2, got both",
+    ),
+)
+"""What argparse says, and how we say it."""
 
 
 class UsageError(ValueError):
@@ -23,9 +44,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong, and where to read what is right."""
-        where, _, told = message.removeprefix("argument ").partition(": ")
-        if told.startswith("Expected "):
-            message = f"{told} at {where}"
+        for pattern, sentence in SENTENCES:
+            if found := re.fullmatch(pattern, message):
+                message = found.expand(sentence)
         raise UsageError(f"{message.rstrip('.')}. Run: {self.prog} --help")
 
 
@@ -63,22 +84,23 @@ def whole_number(low: float = -math.inf) -> Callable[[str], int]:
     """A reader of whole numbers that are at least `low`."""
 
     def read(text: str) -> int:
-        at_least = f" >= {low:g}" if math.isfinite(low) else ""
         try:
             found = int(text)
         except ValueError:
-            found = None
-        if found is None or found < low:
             raise argparse.ArgumentTypeError(
-                f"Expected a whole number{at_least}, got {text.strip()!r}"
+                f"Expected a whole number, got {text.strip()!r}"
+            ) from None
+        if found < low:
+            raise argparse.ArgumentTypeError(
+                f"Expected a whole number >= {low:g}, got {found}"
             )
         return found
 
     return read
 
 
-def check_output(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written: now, not after an hour of work."""
+def check_place(path: Path, option: str) -> None:
+    """Refuse a file to be written that is a folder, or is in a folder that is none."""
     if path.is_dir():
         raise ValueError(f"Expected a file, got the folder {path} at {option}.")
     if not path.absolute().parent.is_dir():
@@ -86,4 +108,3 @@ def check_output(path: Path, option: str) -> None:
             f"Expected a folder that exists, got {path.parent} at {option}. Make it "
             "first."
         )
-    path.touch()
