@@ -36,6 +36,9 @@ BOX = pd.DataFrame(
         {"flow": (1, 1), "dose": (0, 1), "heat": [-5, 5]},
         {"flow": 1, "dose": (0, 1), "heat": np.array([-5, 5])},
         pd.Series({"flow": 1, "dose": (0, 1), "heat": (-5, 5)}),
+        (FRAME.min(), FRAME.max()),
+        (pd.Series(LOWER), pd.Series(UPPER)),
+        pd.Series([(0, 1), (-5, 5), (1, 1)]),
         Bounds(LOWER, UPPER),
         Domain(LOWER, UPPER, NAMES),
         Domain(LOWER, UPPER),
@@ -259,6 +262,7 @@ def test_data_of_another_shape_is_refused(model):
             FRAME.assign(more=1).set_axis(["dose", "heat", "flow", "heat"], axis=1),
             "one column for each input, got 2 for heat",
         ),
+        ((FRAME[["dose"]].min(), FRAME.max()), "missing heat, flow"),
         ({"dose": "low", "heat": 1, "flow": 1}, "fixes it, got 'low' at input dose"),
     ],
 )
@@ -268,8 +272,9 @@ def test_bad_bounds_give_one_error_that_names_the_input(model, spec, message):
 
 
 def test_what_cannot_be_bounds_is_a_type_error(model):
-    with pytest.raises(TypeError, match="list of"):
-        Domain.of(3.0, model)
+    for spec in (3.0, {(0, 1), (-5, 5), (1, 1)}):
+        with pytest.raises(TypeError, match="list of"):
+            Domain.of(spec, model)
 
 
 def test_a_two_by_two_array_is_refused_as_ambiguous():

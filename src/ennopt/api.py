@@ -73,8 +73,8 @@ def maximize(
     node_limit
         Search nodes, for runs that repeat exactly; ``None`` for no limit.
     memory_limit
-        Bytes for the open nodes of a search, which goes deeper first when they are
-        used up; ``None`` for no limit.
+        Bytes for the open nodes of our own searches, which go depth-first once these
+        are used up; ``None`` for no limit.
     gap
         The value counts as optimal when
         ``|bound - value| <= gap * max(|value|, 0.01 * min(1, S))``, where ``S`` bounds

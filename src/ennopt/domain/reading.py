@@ -20,7 +20,7 @@ range of `data`, or else the recorded box, gives those.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -83,8 +83,8 @@ def read_domain(spec: Any, ensemble: Ensemble, data: Any = None) -> Domain:
         return _from_mapping(spec, names, rest)
     if hasattr(spec, "columns"):
         return _from_table(spec, names, rest)
-    if hasattr(spec, "to_dict"):  # a pandas Series, whose index has the names
-        return _from_mapping(spec.to_dict(), names, rest)
+    if (named := _series(spec)) is not None:
+        return _from_mapping(named, names, rest)
     if hasattr(spec, "lb") and hasattr(spec, "ub"):
         return _from_sides((spec.lb, spec.ub), names)
     if isinstance(spec, tuple) and len(spec) == 2:
@@ -129,6 +129,14 @@ def _spells_a_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _series(given: Any) -> dict[str, Any] | None:
+    """The entries of a pandas Series whose index has names."""
+    if not hasattr(given, "to_dict"):
+        return None
+    entries: dict[Any, Any] = given.to_dict()
+    return entries if all(isinstance(name, str) for name in entries) else None
 
 
 def _matched(domain: Domain, names: Sequence[str]) -> Domain:
@@ -239,6 +247,10 @@ def _from_sides(sides: tuple[Any, Any], names: Sequence[str]) -> Domain:
 
 
 def _one_for_each(given: Any, side: str, names: Sequence[str]) -> Array:
+    named = _series(given)
+    if named is not None and not is_plain(names):
+        check_names(list(named), names)
+        given = [named[name] for name in names]
     values = frozen(given)
     if values.ndim == 0:
         return np.full(len(names), values)
@@ -253,14 +265,13 @@ def _one_for_each(given: Any, side: str, names: Sequence[str]) -> Array:
 
 
 def _from_pairs(spec: Any, names: Sequence[str]) -> Domain:
-    try:
-        pairs = list(spec)
-    except TypeError as error:
+    if not isinstance(spec, Iterable) or isinstance(spec, Set):
         raise TypeError(
             "Expected a domain as a list of (low, high) pairs, a dict by name, a tuple "
             "(lower, upper), a path or training data, got "
             f"{type(spec).__name__}."
-        ) from error
+        )
+    pairs = list(spec)
     if len(pairs) != len(names):
         lacking = f" (none for {listed(names[len(pairs) :])})"
         raise ValueError(
