@@ -165,6 +165,14 @@ def test_partial_bounds_are_filled_from_the_box_or_from_data(model):
     assert np.array_equal(read_domain(None, model, FRAME).lower, LOWER)
 
 
+def test_statistics_may_be_named_in_a_column(model):
+    table = {"statistic": ["mean", "min", "max"], "heat": [0, -5, 5]}
+    table |= {"dose": [0.5, 0, 1], "flow": [1, 1, 1], "target": [9, 9, 9]}
+    domain = read_domain(None, model, table)
+    assert np.array_equal(domain.lower, LOWER)
+    assert np.array_equal(domain.upper, UPPER)
+
+
 def test_data_gives_the_names_by_which_bounds_are_told():
     domain = read_domain({"heat": 3}, plain_model(3), FRAME)
     assert domain.names == ("heat", "flow", "dose")

@@ -133,8 +133,16 @@ def test_an_optimum_near_zero_explains_its_gap():
     again = Result.from_json(near.negated().to_json())
     assert again.notes == near.notes
     assert again.asked_gap == 1e-4
-    far = some_result(status=Status.OPTIMAL, bound=1.25001, asked_gap=1e-4, notes=())
-    assert far.notes == ()
+
+
+def test_an_optimum_away_from_zero_has_nothing_to_explain(rng):
+    for gap in (1e-4, 1e-12, 0.0):
+        for value in rng.uniform(0.01, 9.0, 200):  # the gap of some rounds up
+            far = some_result(
+                status=Status.OPTIMAL, value=value, bound=value + gap * value,
+                asked_gap=gap, notes=(),
+            )  # fmt: skip
+            assert far.notes == ()
 
 
 def test_a_run_carries_the_gap_asked_for_and_explains_a_larger_one():

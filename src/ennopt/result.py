@@ -314,12 +314,13 @@ class Result:
         """Why an optimum may have a larger gap than the one asked for."""
         if self.status is not Status.OPTIMAL or self.asked_gap is None:
             return None
-        if self.gap <= self.asked_gap:
-            return None
+        distance, size = abs(self.bound - self.value), abs(self.value)
+        if distance <= self.asked_gap * size + 4 * np.finfo(float).eps * size:
+            return None  # rounding aside, the gap asked for
         return (
             f"The relative gap is above the {self.asked_gap:g} asked for because the "
             "value is near zero, where the distance decides: value and bound are "
-            f"{abs(self.bound - self.value):.2g} apart."
+            f"{distance:.2g} apart."
         )
 
     def __str__(self) -> str:
