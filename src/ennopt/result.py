@@ -141,7 +141,7 @@ class Result:
     versions
         Of ennopt, Python, NumPy and the solvers used.
     details
-        Counts that only this method has.
+        What only this method tells: counts, and under ``auto`` why it was chosen.
     notes
         Sentences a reader should know, such as a capability that was missing.
     asked_gap
