@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 import ennopt
-from ennopt.cli.log import ProgressLog
 from ennopt.learn.functions import PEAKS
 
 PICTURE = Path("out/peaks.png")
@@ -69,10 +68,8 @@ def main() -> None:
 
     ensemble = ennopt.load(model)
     print(f"{ensemble}\n")
-    log = ProgressLog()
-    answer = ennopt.minimize(ensemble, PEAKS.domain, callback=log)
-    log.close()
-    print(f"\n{answer.summary()}\n")
+    answer = ennopt.minimize(ensemble, PEAKS.domain, verbose=True)
+    print(f"\n{answer}\n")
 
     point = ", ".join(f"{value:.3f}" for value in PEAKS.optimizer)
     print(f"Known minimum of the function: {PEAKS.optimum:.3f} at ({point})")

@@ -1,10 +1,23 @@
 """maximize and minimize agree with enumeration, whatever the model and the bounds."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import ennopt
-from ennopt import BigM, Domain, Ensemble, Network, Status, maximize, minimize
+from ennopt import (
+    BigM,
+    Domain,
+    Ensemble,
+    Network,
+    Problem,
+    Status,
+    maximize,
+    minimize,
+    solve,
+)
 from ennopt.methods import METHODS
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
@@ -78,8 +91,128 @@ def test_senseless_methods_are_refused(rng):
         maximize(ensemble, (0, 1), method=BigM(), backend="scip")
 
 
+@pytest.mark.parametrize("name", ["highs", "scip", "gurobi"])
+def test_a_solver_as_method_is_told_to_be_a_backend(rng, name):
+    match = (
+        f"got '{name}', a MILP solver. Choose the method bigm and the backend {name}"
+    )
+    with pytest.raises(ValueError, match=match):
+        maximize(random_ensemble(rng), (0, 1), method=name)
+
+
+def test_a_class_as_method_is_told_to_be_called(rng):
+    with pytest.raises(TypeError, match=r"got the class BigM. Write BigM\(\)"):
+        maximize(random_ensemble(rng), (0, 1), method=BigM)
+
+
+def test_none_is_no_limit(rng):
+    answer = maximize(
+        random_ensemble(rng), (0, 1), time_limit=None, node_limit=None,
+        memory_limit=None, threads=None,
+    )  # fmt: skip
+    assert answer.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"time_limit": 0}, "positive number or None, got 0 at time_limit"),
+        ({"time_limit": "60"}, "positive number or None, got '60' at time_limit"),
+        ({"node_limit": -1}, "got -1 at node_limit"),
+        ({"memory_limit": float("nan")}, "got nan at memory_limit"),
+        ({"memory_limit": "2GB"}, "got '2GB' at memory_limit"),
+        ({"gap": None}, "gap >= 0, got None"),
+        ({"gap": -1}, "gap >= 0, got -1"),
+        ({"threads": 0}, "whole number of threads >= 1, got 0"),
+        ({"threads": 1.5}, "whole number of threads >= 1, got 1.5"),
+        ({"seed": None}, "whole number as seed >= 0, got None"),
+        ({"callback": 3}, "callback that can be called, got 3"),
+        ({"executor": 3}, "executor with a method submit, got 3"),
+    ],
+)
+def test_senseless_keywords_are_refused_by_name(keywords, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        # The model is never looked at: a slip costs no time.
+        maximize(None, (0, 1), **keywords)
+
+
+def test_a_memory_limit_reaches_the_search(rng):
+    ensemble = random_ensemble(rng, 3, 4, (12, 12))
+    seen = []
+
+    class Spy:
+        def solve(self, problem, tools):
+            seen.append(tools.limits.memory)
+            return ennopt.BoxSearch().solve(problem, tools)
+
+    roomy = maximize(ensemble, (-1, 1), method=Spy(), memory_limit=1e9)
+    tight = minimize(ensemble, (-1, 1), method=Spy(), memory_limit=1.0)
+    assert seen == [1e9, 1.0]
+    assert roomy.proved
+    assert tight.bound <= tight.value
+
+
+def test_a_problem_is_solved_as_it_is(rng):
+    ensemble, domain = random_case(rng)
+    low, _ = exact_maximum(ensemble.negated(), domain)
+    problem = Problem(ensemble, domain, "min")
+    for method in ("auto", "bigm", BigM(backend="scip")):
+        answer = solve(problem, method, time_limit=60, threads=1)
+        assert answer.proved
+        assert answer.value == pytest.approx(-low, rel=2e-4, abs=2e-6)
+    assert "scip" in solve(problem, "bigm", backend="scip").method
+    with pytest.raises(TypeError, match="Expected a Problem, got Ensemble"):
+        solve(ensemble)
+
+
+def test_data_bounds_what_the_domain_leaves_out(rng):
+    ensemble = Ensemble(random_ensemble(rng).members, input_names=("dose", "age"))
+    rows = np.array([[0.0, 1.0], [2.0, 90.0]])
+    answer = maximize(ensemble, {"age": 28}, data=rows)
+    assert answer.by_name["age"] == 28
+    assert 0 <= answer.by_name["dose"] <= 2
+    assert 1 <= minimize(ensemble, data=rows).by_name["age"] <= 90
+
+
+def test_verbose_prints_the_log_and_leaves_the_callback_alone(rng, capsys):
+    ensemble = random_ensemble(rng, 3, 3, (12, 12))
+    seen = []
+    answer = minimize(ensemble, (-1, 1), verbose=True, callback=seen.append)
+    log = capsys.readouterr().err
+    assert repr(ensemble) in log
+    assert "Domain(" in log
+    assert f"{answer.value:.8g}" in log
+    assert seen[-1].value == answer.value
+    minimize(ensemble, (-1, 1))
+    assert capsys.readouterr().err == ""
+    stopped = maximize(
+        random_ensemble(rng, 5, 12, (40, 40, 40)), (-2, 2), verbose=True,
+        callback=lambda _: True,
+    )  # fmt: skip
+    assert stopped.status is Status.INTERRUPTED
+
+
 def test_public_names_exist():
     assert all(hasattr(ennopt, name) for name in ennopt.__all__)
+    assert set(ennopt.__all__) <= set(dir(ennopt))
+    with pytest.raises(AttributeError, match="no attribute 'maximise'"):
+        _ = ennopt.maximise
+
+
+def test_importing_the_package_loads_no_method_and_no_room_below():
+    code = (
+        "import sys, ennopt\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if 'ennopt.' in name}\n"
+        "print(*sorted(rooms & {'paper', 'engine', 'milp', 'learn', 'study', 'cli'}))\n"
+        "net = ennopt.Network([[[1.0]]], [[0.0]])\n"
+        "assert ennopt.maximize(net, [(0, 1)]).value == 1.0\n"
+        "print(*sorted(n for n in sys.modules if n.startswith('ennopt.paper')))\n"
+        "print(ennopt.BigM.__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["", "", "BigM"]
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

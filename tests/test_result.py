@@ -2,10 +2,12 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
@@ -64,19 +66,97 @@ def test_gap_is_relative_to_the_value():
     assert some_result(bound=math.inf).gap == math.inf
 
 
-def test_negated_twice_is_the_same():
-    result = some_result()
-    assert result.negated().negated().to_json() == result.to_json()
-    assert result.negated().bound == -1.5
-    assert result.negated().gap == result.gap
+def opposite(result):
+    """The same answer told as a minimization."""
+    return replace(result, sense="min", value=-result.value, bound=-result.bound)
 
 
-def test_summary_tells_the_answer():
-    text = some_result(status=Status.OPTIMAL).summary()
-    assert "Maximum 1.25, proved" in text
-    assert "every feasible point <= 1.5" in text
+def test_a_printed_result_tells_the_answer():
+    result = some_result(status=Status.OPTIMAL, bound=1.2501)
+    text = str(result)
+    assert text == result.summary()
+    assert "Maximum 1.25, proved: no input can exceed 1.2501 (gap 0.008%)" in text
+    assert "optimal after 0.25 s and 7 nodes" in text
     assert "a = 0.1" in text
     assert "note: said so" in text
+    assert repr(result).startswith("Result(status=optimal")
+    assert "\n" not in repr(result)
+
+
+NOTHING = {"x": None, "member_values": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "Best found 1.25; no input can exceed 1.5 (gap 20%)"),
+        ({"bound": math.inf}, "Best found 1.25; no bound proved"),
+        ({"value": -math.inf, **NOTHING}, "No input found; no input can exceed 1.5"),
+        (
+            {"value": -math.inf, "bound": math.inf, **NOTHING},
+            "No input found; no bound proved",
+        ),
+        (
+            {"status": Status.INFEASIBLE, "value": -math.inf, **NOTHING},
+            "Infeasible: no input satisfies every bound and constraint",
+        ),
+        ({"value": 0.0}, "Best found 0; no input can exceed 1.5 (distance 1.5)"),
+        ({"value": 0.5}, "Best found 0.5; no input can exceed 1.5 (gap 200%)"),
+    ],
+)
+def test_an_unproved_answer_says_so(changes, sentence):
+    result = some_result(**changes)
+    assert result.summary().splitlines()[0] == sentence
+    assert "Maximum" not in str(result)
+    mirrored = sentence.replace("exceed ", "fall below -")
+    for value in ("1.25", "0.5"):
+        mirrored = mirrored.replace(f"found {value}", f"found -{value}")
+    assert opposite(result).summary().splitlines()[0] == mirrored
+
+
+def test_a_point_that_is_not_there_is_explained():
+    with pytest.raises(NoSolutionError, match="Raise the limit"):
+        _ = some_result(**NOTHING).by_name
+    with pytest.raises(NoSolutionError, match="Widen the bounds"):
+        _ = some_result(status=Status.INFEASIBLE, **NOTHING).by_name
+
+
+def test_an_optimum_near_zero_explains_its_gap():
+    near = some_result(
+        status=Status.OPTIMAL, value=1e-9, bound=5e-7, asked_gap=1e-4, notes=()
+    )
+    assert near.gap > near.asked_gap
+    (note,) = near.notes
+    assert "near zero" in note
+    assert "0.0001" in note
+    assert note in str(near)
+    again = Result.from_json(near.negated().to_json())
+    assert again.notes == near.notes
+    assert again.asked_gap == 1e-4
+
+
+def test_an_optimum_away_from_zero_has_nothing_to_explain(rng):
+    for gap in (1e-4, 1e-12, 0.0):
+        for value in rng.uniform(0.01, 9.0, 200):  # the gap of some rounds up
+            far = some_result(
+                status=Status.OPTIMAL, value=value, bound=value + gap * value,
+                asked_gap=gap, notes=(),
+            )  # fmt: skip
+            assert far.notes == ()
+
+
+def test_a_run_carries_the_gap_asked_for_and_explains_a_larger_one():
+    line = Problem(
+        Ensemble((Network((np.array([[1.0]]),), ([-1.0],)),)), Domain([0.0], [1.0])
+    )
+    with Tools(Limits(gap=1e-3)).start(line, "test") as run:
+        run.offer(np.array([1.0 - 1e-7]))
+        run.prove(0.0)
+    result = run.finish()
+    assert result.asked_gap == 1e-3
+    assert result.status is Status.OPTIMAL
+    assert result.gap > 1e-3
+    assert "near zero" in result.notes[0]
 
 
 def test_a_run_keeps_the_best_value_and_the_lowest_bound():
@@ -151,14 +231,15 @@ def test_minimization_is_maximization_of_the_negated_output(rng):
     ensemble = random_ensemble(rng, num_outputs=3)
     domain = Domain([0, 0], [1, 1])
     problem = Problem(ensemble, domain, "min", [1.0, 0.0, -2.0])
-    canonical = problem.maximized()
+    canonical = Canonical.of(problem)
     x = domain.sample(10, rng)
+    wanted = -(ensemble(x) @ [1.0, 0.0, -2.0])
+    np.testing.assert_allclose(canonical.values(x), wanted, atol=1e-12)
+    np.testing.assert_allclose(canonical.outputs(x).sum(axis=1), wanted, atol=1e-12)
+    third = Problem(ensemble, domain, output=2)
+    np.testing.assert_array_equal(third.values(x), ensemble(x)[:, 2])
     np.testing.assert_allclose(
-        canonical.values(x), -(ensemble(x) @ [1.0, 0.0, -2.0]), atol=1e-12
-    )
-    assert canonical.is_canonical
-    np.testing.assert_allclose(
-        Problem(ensemble, domain, output=2).maximized().values(x), ensemble(x)[:, 2]
+        Canonical.of(third).outputs(x)[:, 0], third.values(x) / 2
     )
 
 
@@ -172,7 +253,7 @@ def test_a_senseless_output_is_refused(rng, output):
 def test_the_scale_bounds_every_forward_pass(rng):
     problem = Problem(random_ensemble(rng, weighted=True), Domain([-3, 0], [1, 2]))
     values = problem.values(problem.domain.sample(500, rng))
-    assert np.abs(values).max() <= problem.scale()
+    assert np.abs(values).max() <= Canonical.of(problem).scale
 
 
 def test_a_bound_below_a_value_proves_nothing():

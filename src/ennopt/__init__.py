@@ -7,25 +7,55 @@
 (1.5, True)
 """
 
-from ennopt.api import maximize, minimize
-from ennopt.bounds.neuron_bounds import NeuronBounds
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ennopt.api import maximize, minimize, solve
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain
-from ennopt.engine.box_search import BoxSearch
-from ennopt.engine.neuron_search import NeuronSearch
-from ennopt.engine.sign_tightening import SignTightening
 from ennopt.network import Ensemble, ModelConfigurationError, Network
-from ennopt.paper.bigm import BigM
-from ennopt.paper.branch_and_cut import BranchAndCut
-from ennopt.paper.targeted import Targeted
-from ennopt.paper.two_phase import TwoPhase
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.run import Tools
-from ennopt.tightening.lp import LpTightening
-from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.version import VERSION
+
+if TYPE_CHECKING:  # what `__getattr__` imports when it is asked for
+    from ennopt.bounds.neuron_bounds import NeuronBounds
+    from ennopt.engine.box_search import BoxSearch
+    from ennopt.engine.neuron_search import NeuronSearch
+    from ennopt.engine.sign_tightening import SignTightening
+    from ennopt.paper.bigm import BigM
+    from ennopt.paper.branch_and_cut import BranchAndCut
+    from ennopt.paper.targeted import Targeted
+    from ennopt.paper.two_phase import TwoPhase
+    from ennopt.tightening.lp import LpTightening
+    from ennopt.tightening.milp import MilpTightening
+    from ennopt.tightening.relaxation import Crown, Interval
+else:
+    _HOMES = {
+        "BigM": "ennopt.paper.bigm",
+        "BoxSearch": "ennopt.engine.box_search",
+        "BranchAndCut": "ennopt.paper.branch_and_cut",
+        "Crown": "ennopt.tightening.relaxation",
+        "Interval": "ennopt.tightening.relaxation",
+        "LpTightening": "ennopt.tightening.lp",
+        "MilpTightening": "ennopt.tightening.milp",
+        "NeuronBounds": "ennopt.bounds.neuron_bounds",
+        "NeuronSearch": "ennopt.engine.neuron_search",
+        "SignTightening": "ennopt.engine.sign_tightening",
+        "Targeted": "ennopt.paper.targeted",
+        "TwoPhase": "ennopt.paper.two_phase",
+    }
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module 'ennopt' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *_HOMES})
+
 
 __version__ = VERSION
 
@@ -57,4 +87,5 @@ __all__ = [
     "load",
     "maximize",
     "minimize",
+    "solve",
 ]

@@ -301,7 +301,7 @@ class Canonical:
 
     @cached_property
     def noise(self) -> float:
-        """Rounding margin of a bound where all signs are decided: the most of many points.
+        """Rounding margin of a bound where all signs are decided: most of many points.
 
         An estimate of what cannot be proved; no bound rests on it.
         """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -47,3 +49,29 @@ def require(module: str, extra: str) -> Any:
             f'Run: pip install "ennopt[{extra}]"',
             name=package,
         ) from error
+
+
+def require_all(needs: Mapping[str, str]) -> None:
+    """Refuse to begin work that needs packages which are not installed.
+
+    Parameters
+    ----------
+    needs
+        The extra of ennopt that installs each package, by importable name.
+
+    Examples
+    --------
+    >>> require_all({"math": "plot", "no_such_package": "dask", "nor_this": "scip"})
+    Traceback (most recent call last):
+        ...
+    ennopt.extras.MissingExtraError: Expected the packages no_such_package, nor_this to
+    be installed, got none. Run: pip install "ennopt[dask,scip]"
+    """
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    if missing:
+        extras = ",".join(sorted({needs[name] for name in missing}))
+        raise MissingExtraError(
+            f"Expected the package{'s' * (len(missing) > 1)} {', '.join(missing)} to "
+            f'be installed, got none. Run: pip install "ennopt[{extras}]"',
+            name=missing[0],
+        )

@@ -1,4 +1,7 @@
-"""The methods by name, for the command line and for ``method="..."``."""
+"""The methods by name, for the command line and for ``method="..."``.
+
+A method is imported when it is made: nobody waits for methods that are not used.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ennopt.canonical import Canonical
-from ennopt.engine.auto import Auto
-from ennopt.engine.box_search import BoxSearch
-from ennopt.engine.neuron_search import NeuronSearch
-from ennopt.paper.bigm import BigM
-from ennopt.paper.branch_and_cut import BranchAndCut
-from ennopt.paper.two_phase import TwoPhase
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
@@ -38,26 +35,38 @@ class Entry:
 
 
 def _auto(backend: str | None) -> Method:
+    from ennopt.engine.auto import Auto
+
     return Auto()
 
 
 def _box(backend: str | None) -> Method:
+    from ennopt.engine.box_search import BoxSearch
+
     return BoxSearch()
 
 
 def _neurons(backend: str | None) -> Method:
+    from ennopt.engine.neuron_search import NeuronSearch
+
     return NeuronSearch()
 
 
 def _bigm(backend: str | None) -> Method:
+    from ennopt.paper.bigm import BigM
+
     return BigM() if backend is None else BigM(backend=backend)
 
 
 def _bnc(backend: str | None) -> Method:
+    from ennopt.paper.branch_and_cut import BranchAndCut
+
     return BranchAndCut(backend=backend)
 
 
 def _enn(backend: str | None) -> Method:
+    from ennopt.paper.two_phase import TwoPhase
+
     return TwoPhase() if backend is None else TwoPhase.on(backend)
 
 
@@ -85,11 +94,35 @@ def method_named(name: str, backend: str | None = None) -> Method:
     ValueError: Expected a method among ..., got 'simplex'.
     """
     if name not in METHODS:
-        raise ValueError(f"Expected a method among {', '.join(METHODS)}, got {name!r}.")
+        from ennopt.milp import BACKENDS
+
+        told = f"Expected a method among {', '.join(METHODS)}, got {name!r}"
+        if name in BACKENDS:
+            raise ValueError(
+                f"{told}, a MILP solver. Choose the method bigm and the backend {name}."
+            )
+        raise ValueError(f"{told}.")
     entry = METHODS[name]
     if backend is not None and not entry.uses_backend:
         raise ValueError(
             f"Expected no backend for method {name!r}, which uses no MILP solver, got "
-            f"{backend!r}. Leave it out."
+            f"{backend!r}. Leave it out, or choose the method bigm."
         )
     return entry.make(backend)
+
+
+def method_of(method: str | Method, backend: str | None = None) -> Method:
+    """The method that a user gives by name or as a value."""
+    if isinstance(method, str):
+        return method_named(method, backend)
+    if isinstance(method, type):
+        name = method.__name__
+        raise TypeError(f"Expected a method, got the class {name}. Write {name}().")
+    if not isinstance(method, Method):
+        raise TypeError(f"Expected a method or its name, got {type(method).__name__}.")
+    if backend is not None:
+        raise ValueError(
+            f"Expected no backend beside the method {method!r}, got {backend!r}. "
+            "Give the method its backend."
+        )
+    return method

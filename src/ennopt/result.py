@@ -6,12 +6,16 @@ import enum
 import json
 import math
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ennopt.network import Array, frozen
 from ennopt.problem import Sense, relative_gap
+
+MEMORY = 2.0 * 2**30
+"""Bytes that a search may use for its open nodes, unless a user says otherwise."""
 
 
 class Status(enum.Enum):
@@ -33,6 +37,11 @@ class NoSolutionError(RuntimeError):
     """A point was asked of a result that has none."""
 
 
+def is_positive(number: object) -> bool:
+    """Whether this is a number above zero, infinity among them."""
+    return isinstance(number, Real) and float(number) > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When to stop.
@@ -44,7 +53,7 @@ class Limits:
     nodes
         Limit on search nodes, for runs that repeat exactly.
     gap
-        Relative gap at which a value counts as optimal.
+        Gap at which a value counts as optimal; see `ennopt.maximize`.
     memory
         Bytes that a search may use for its open nodes.
     """
@@ -52,16 +61,15 @@ class Limits:
     seconds: float = math.inf
     nodes: float = math.inf
     gap: float = 1e-4
-    memory: float = 2.0 * 2**30
+    memory: float = MEMORY
 
     def __post_init__(self) -> None:
         for name in ("seconds", "nodes", "memory"):
-            if not getattr(self, name) > 0:
-                raise ValueError(
-                    f"Expected a positive limit, got {getattr(self, name)} at {name}."
-                )
-        if not 0 <= self.gap < math.inf:
-            raise ValueError(f"Expected gap >= 0, got {self.gap}.")
+            limit = getattr(self, name)
+            if not is_positive(limit):
+                raise ValueError(f"Expected a positive limit, got {limit!r} at {name}.")
+        if not (isinstance(self.gap, Real) and 0 <= self.gap < math.inf):
+            raise ValueError(f"Expected gap >= 0, got {self.gap!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,20 @@ class Event(NamedTuple):
     seconds: float
     value: float
     bound: float
+
+
+ENDINGS = {
+    Status.OPTIMAL: "optimal",
+    Status.TIME_LIMIT: "stopped at the time limit",
+    Status.NODE_LIMIT: "stopped at the node limit",
+    Status.PRECISION_LIMIT: "nothing is left to search, rounding leaves this gap,",
+    Status.INTERRUPTED: "interrupted",
+    Status.INFEASIBLE: "ended",
+}
+"""How a run ended, in words that go on with a time."""
+
+LARGEST_SHOWN_GAP = 10.0
+"""Above this, a value is so near zero that a gap in percent tells nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -119,9 +141,11 @@ class Result:
     versions
         Of ennopt, Python, NumPy and the solvers used.
     details
-        Counts that only this method has.
+        What only this method tells: counts, and under ``auto`` why it was chosen.
     notes
         Sentences a reader should know, such as a capability that was missing.
+    asked_gap
+        The gap at which the run was to count the value as optimal.
     """
 
     status: Status
@@ -138,11 +162,15 @@ class Result:
     versions: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    asked_gap: float | None = None
 
     def __post_init__(self) -> None:
         if self.x is not None:
             object.__setattr__(self, "x", frozen(self.x))
         object.__setattr__(self, "member_values", frozen(self.member_values))
+        note = self._near_zero()
+        if note and note not in self.notes:
+            object.__setattr__(self, "notes", (*self.notes, note))
 
     @property
     def gap(self) -> float:
@@ -163,9 +191,12 @@ class Result:
     def by_name(self) -> dict[str, float]:
         """The best point by input name, in original units."""
         if self.x is None:
+            remedy = "Raise the limit."
+            if self.status is Status.INFEASIBLE:
+                remedy = "Widen the bounds or loosen the constraints."
             raise NoSolutionError(
                 f"Expected a point, got none: the run ended with status "
-                f"{self.status.value}. Raise the time limit."
+                f"{self.status.value}. {remedy}"
             )
         return dict(zip(self.names, self.x.tolist(), strict=True))
 
@@ -215,20 +246,11 @@ class Result:
 
     def summary(self) -> str:
         """A few lines for a person."""
-        words = {"max": ("Maximum", "<="), "min": ("Minimum", ">=")}
-        noun, sign = words[self.sense]
         total = self.seconds.get("total", 0.0)
-        if self.x is None:
-            head = f"{noun}: no point found"
-        else:
-            head = f"{noun} {self.value:.8g}"
-        if self.status is Status.OPTIMAL:
-            head += ", proved"
         lines = [
-            f"{head} ({self.status.value} in {total:.2f} s, {self.nodes} nodes)",
-            f"  every feasible point {sign} {self.bound:.8g} (gap {self.gap:.2%})"
-            if math.isfinite(self.bound)
-            else "  no bound proved",
+            self._headline(),
+            f"  {ENDINGS[self.status]} after {total:.2f} s and {self.nodes:,} "
+            f"node{'s' * (self.nodes != 1)}",
         ]
         if self.x is not None:
             width = max(len(name) for name in self.names)
@@ -245,8 +267,53 @@ class Result:
             lines.append(
                 f"  checked against the original model: deviation {deviation:.1e}"
             )
+        if "auto" in self.details:
+            chosen = self.method.partition("(")[0]
+            lines.append(f"  auto chose {chosen}: {self.details['auto']}")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _headline(self) -> str:
+        """What was found and what was proved, one sentence."""
+        noun, limit = {
+            "max": ("Maximum", "no input can exceed"),
+            "min": ("Minimum", "no input can fall below"),
+        }[self.sense]
+        if self.status is Status.INFEASIBLE:
+            return "Infeasible: no input satisfies every bound and constraint"
+        proved = "no bound proved"
+        if math.isfinite(self.bound):
+            proved = f"{limit} {_shown(self.bound)}"
+        if self.x is None:
+            return f"No input found; {proved}"
+        if math.isfinite(self.gap):
+            proved += f" ({self._distance()})"
+        if self.status is Status.OPTIMAL:
+            return f"{noun} {_shown(self.value)}, proved: {proved}"
+        return f"Best found {_shown(self.value)}; {proved}"
+
+    def _distance(self) -> str:
+        """The gap in percent or, for a value near zero, how far the bound is away."""
+        if self.gap > LARGEST_SHOWN_GAP:
+            return f"distance {abs(self.bound - self.value):.2g}"
+        percent = 100 * self.gap
+        return f"gap {percent:.0f}%" if percent >= 100 else f"gap {percent:.2g}%"
+
+    def _near_zero(self) -> str | None:
+        """Why an optimum may have a larger gap than the one asked for."""
+        if self.status is not Status.OPTIMAL or self.asked_gap is None:
+            return None
+        distance, size = abs(self.bound - self.value), abs(self.value)
+        if distance <= self.asked_gap * size + 4 * np.finfo(float).eps * size:
+            return None  # rounding aside, the gap asked for
+        return (
+            f"The relative gap is above the {self.asked_gap:g} asked for because the "
+            "value is near zero, where the distance decides: value and bound are "
+            f"{distance:.2g} apart."
+        )
+
+    def __str__(self) -> str:
+        return self.summary()
 
     def __repr__(self) -> str:
         return (
@@ -254,6 +321,10 @@ class Result:
             f"bound={self.bound:.8g}, gap={self.gap:.2e}, nodes={self.nodes}, "
             f"seconds={self.seconds.get('total', 0.0):.2f})"
         )
+
+
+def _shown(number: float) -> str:
+    return f"{number + 0.0:.8g}"  # the sum turns -0.0 into 0.0
 
 
 def _finite(entry: Any) -> Any:

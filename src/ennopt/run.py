@@ -8,6 +8,8 @@ place where a minimization is undone.
 
 from __future__ import annotations
 
+import math
+import os
 import platform
 import sys
 import time
@@ -16,6 +18,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -24,10 +27,19 @@ import numpy as np
 from ennopt.canonical import Canonical, Feature
 from ennopt.network import Array
 from ennopt.problem import Problem
-from ennopt.result import Event, Limits, Progress, Result, Status
+from ennopt.result import (
+    MEMORY,
+    Event,
+    Limits,
+    Progress,
+    Result,
+    Status,
+    is_positive,
+)
 from ennopt.version import VERSION
 
 Callback: TypeAlias = Callable[[Progress], Any]
+"""Called with a moment of a run. Return True to stop the run."""
 
 REPORT_SECONDS = 0.2
 """At least this long between two calls of the callback that bring no news."""
@@ -44,6 +56,13 @@ POOL = 8
 
 APART = 1e-3
 """Points of the pool differ by at least this share of some input's range."""
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class UnsoundBoundError(RuntimeError):
@@ -69,7 +88,7 @@ class Tools:
     executor
         Anything with ``submit``; ``None`` runs serially.
     callback
-        Called with a `Progress` now and then; a true answer stops the run.
+        Called with a `Progress` now and then. Return True to stop the run.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -79,10 +98,59 @@ class Tools:
     callback: Callback | None = None
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"Expected threads >= 1, got {self.threads}.")
-        if self.seed < 0:
-            raise ValueError(f"Expected seed >= 0, got {self.seed}.")
+        if not (isinstance(self.threads, Integral) and self.threads >= 1):
+            raise ValueError(
+                f"Expected a whole number of threads >= 1, got {self.threads!r}."
+            )
+        if not (isinstance(self.seed, Integral) and self.seed >= 0):
+            raise ValueError(
+                f"Expected a whole number as seed >= 0, got {self.seed!r}."
+            )
+        if not (self.executor is None or hasattr(self.executor, "submit")):
+            raise TypeError(
+                f"Expected an executor with a method submit, got {self.executor!r}."
+            )
+        if not (self.callback is None or callable(self.callback)):
+            raise TypeError(
+                f"Expected a callback that can be called, got {self.callback!r}."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        time_limit: float | None = None,
+        node_limit: float | None = None,
+        memory_limit: float | None = MEMORY,
+        gap: float = 1e-4,
+        threads: int | None = None,
+        seed: int = 0,
+        executor: Executor | None = None,
+        callback: Callback | None = None,
+    ) -> Tools:
+        """The tools that the keywords of `ennopt.maximize` stand for.
+
+        Examples
+        --------
+        >>> Tools.of(time_limit=60, threads=2).limits.seconds
+        60
+        >>> Tools.of(time_limit=0)
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected a positive number or None, got 0 at time_limit.
+        """
+        return cls(
+            Limits(
+                seconds=_limit(time_limit, "time_limit"),
+                nodes=_limit(node_limit, "node_limit"),
+                gap=gap,
+                memory=_limit(memory_limit, "memory_limit"),
+            ),
+            available_cores() if threads is None else threads,
+            seed,
+            executor,
+            callback,
+        )
 
     def start(
         self,
@@ -115,6 +183,16 @@ class Tools:
                 f"{type(method).__name__} cannot handle. Use method='auto'."
             )
         return Run(problem, self, repr(method))
+
+
+def _limit(limit: float | None, name: str) -> float:
+    if limit is None:
+        return math.inf
+    if not is_positive(limit):
+        raise ValueError(
+            f"Expected a positive number or None, got {limit!r} at {name}."
+        )
+    return limit
 
 
 class Run:
@@ -338,6 +416,7 @@ class Run:
             versions=_versions(self.libraries),
             details=self.details | levels,
             notes=tuple(self.notes),
+            asked_gap=self.limits.gap,
         )
 
     def _in_user_sense(self, event: Event) -> Event:

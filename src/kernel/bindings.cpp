@@ -305,6 +305,7 @@ NB_MODULE(_kernel, m) {
       .def_prop_ro("operations", &Tree::operations)
       .def_prop_ro("open", &Tree::open)
       .def_prop_ro("closed", &Tree::closed)
+      .def("close", &Tree::close, nb::arg("bound"))
       .def("points",
            [](const Tree& tree) {
              return points_of(tree.points(), tree.scheme().model().inputs);

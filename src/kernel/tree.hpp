@@ -68,6 +68,7 @@ class Tree {
   // What follows is to be asked between two calls of `explore`, not during one.
   double bound() const;              // no point of the nodes given is better: proved
   double closed() const { return closed_; }  // nor of what was closed or left out
+  void close(double bound) { closed_ = bound > closed_ ? bound : closed_; }  // elsewhere
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
   std::size_t open() const;

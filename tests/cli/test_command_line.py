@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ennopt.cli import main
-from ennopt.cli.log import ProgressLog
+from ennopt.log import ProgressLog
 from ennopt.network import Ensemble, read_npz
 from ennopt.result import Progress, Result, Status
 from oracles import exact_maximum, random_domain, random_ensemble, random_network
@@ -81,6 +81,29 @@ def test_bounds_come_in_every_form(case, tmp_path, capsys, form):
     x = Result.from_json(capsys.readouterr().out).by_name
     assert -2 <= x["heat"] <= (2.5 if form == "one" else 0.1)
     assert (-2 if form == "one" else -1e-3) <= x["dose"] <= 2.5
+
+
+@pytest.mark.parametrize("command", ["solve", "inspect", "convert"])
+def test_data_bounds_what_the_file_of_bounds_leaves_out(
+    case, tmp_path, capsys, command
+):
+    (tmp_path / "rows.csv").write_text("y,heat,dose\n1,-4,0\n2,6,2\n")
+    (tmp_path / "b.toml").write_text("dose = 1.5\n")
+    bare, out = tmp_path / "bare.npz", tmp_path / "out.npz"
+    case[1].save(bare)
+    extra = ["--data", str(tmp_path / "rows.csv"), "--bounds", str(tmp_path / "b.toml")]
+    if command == "convert":
+        assert main(["convert", str(bare), str(out), *extra]) == 0
+        assert read_npz(out).lower.tolist() == [1.5, -4.0]
+        assert read_npz(out).upper.tolist() == [1.5, 6.0]
+        return
+    assert main([command, str(bare), "--json", *extra]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    if command == "inspect":
+        assert answer["lower"] == [1.5, -4.0]
+    else:
+        assert answer["x_by_name"]["dose"] == 1.5
+        assert -4 <= answer["x_by_name"]["heat"] <= 6
 
 
 def test_inspect_tells_the_shape_and_the_bounds(case, capsys):
@@ -155,6 +178,7 @@ def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, mes
     ("extra", "message"),
     [
         (["--lower", "2", "2", "--upper", "1"], "lower <= upper"),
+        (["--lower", "2", "2", "--upper", "1", "1"], "[2, 1] at input dose"),
         (["--lower", "0", "--upper", "nan"], "finite"),
         (["--lower", "0", "--upper", "inf"], "input dose"),
         (["--lower", "0", "0", "0", "--upper", "1"], "Expected 2 lower bounds"),
@@ -164,13 +188,29 @@ def test_hostile_models_give_one_line_and_status_2(tmp_path, capsys, arrays, mes
         (["--bounds", "x.toml", "--lower", "0"], "got both"),
         (["--method", "magic"], "Expected a method among"),
         (["--method", "bigm", "--backend", "cplex"], "cplex"),
-        (["--gap", "-1"], "gap >= 0"),
-        (["--time-limit", "0"], "positive limit"),
-        (["--threads", "0"], "threads >= 1"),
-        (["--seed", "-1"], "seed >= 0"),
+        (["--gap", "-1"], "finite number >= 0, got -1 at --gap"),
+        (["--gap", "small"], "a number, got 'small' at --gap"),
+        (["--time-limit", "0"], "positive number, got 0 at --time-limit"),
+        (["--time-limit", "1m"], "a number, got '1m' at --time-limit"),
+        (["--node-limit", "-5"], "positive number, got -5 at --node-limit"),
+        (["--memory-limit", "2GB"], "a number, got '2GB' at --memory-limit"),
+        (["--memory-limit", "0"], "positive number, got 0 at --memory-limit"),
+        (["--threads", "0"], "whole number >= 1, got 0 at --threads"),
+        (["--threads", "two"], "a whole number, got 'two' at --threads"),
+        (["--seed", "-1"], "whole number >= 0, got -1 at --seed"),
+        (["--sense", "best"], "Expected one of 'max', 'min', got 'best' at --sense"),
+        (["--gap"], "Expected one argument, got none at --gap"),
+        (["--lower", "low"], "a number, got 'low' at --lower"),
+        (["--frobnicate"], "options that are known, got --frobnicate"),
+        (["--method", "scip"], "Choose the method bigm and the backend scip"),
+        (["--backend", "scip"], "Leave it out, or choose the method bigm"),
+        (["--bounds", "absent.csv"], "a file of bounds, got none at absent.csv"),
+        (["--data", "absent.csv"], "a file of data, got none at absent.csv"),
+        (["--data", "."], "a file of data that can be read, got . (Is a directory)"),
+        (["--output", "."], "Expected a file, got the folder ."),
         (["--lower", "-1e308", "--upper", "1e308"], "Narrow the bounds"),
-        (["--output-index", "4"], "output in 0..0"),
-        (["--output", "no/such/folder/x.json"], "no/such/folder"),
+        (["--output-index", "4"], "--output-index from 0 to 0, got 4"),
+        (["--output", "no/such/folder/x.json"], "got no/such/folder at --output"),
     ],
 )
 def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
@@ -179,15 +219,27 @@ def test_bad_options_give_one_line_and_status_2(case, capsys, extra, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert "Errno" not in error
+
+
+def test_a_model_of_several_outputs_asks_for_an_index(tmp_path, rng, capsys):
+    path = tmp_path / "two.npz"
+    random_ensemble(rng, num_outputs=2).save(path)
+    bounds = ["--lower", "0", "--upper", "1"]
+    assert main(["solve", str(path), *bounds]) == 2
+    assert "Add --output-index K, K from 0 to 1." in capsys.readouterr().err
+    assert main(["solve", str(path), *bounds, "--output-index", "1"]) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("name,lower,upper\ndose,0,1\ndose,0,2\nheat,0,1\n", "got two for dose"),
-        ("lower,upper,name\n0,1,dose\n0,1\n", "unknown input"),
-        ("# ranges\nname,lower,upper\ndose,0,1\n", "got # ranges"),
-        ("name,lower,upper\ndose,0\nheat,0,1\n", "at input dose"),
+        ("lower,upper,name\n0,1,dose\n0,1\n", "got 2 in row 2 of bounds.csv"),
+        ("# ranges\nname,lower,upper\ndose,0,1\n", "got 3 in row 1 of bounds.csv"),
+        ("name,lower,upper\ndose,0,\nheat,0,1\n", "at input dose"),
+        ("name,lower,upper\ndose,0,1\nflow,0,1\n", "unknown input flow"),
+        ("dose,heat\n0,0\n1,1\n", "A file of rows is data"),
     ],
 )
 def test_a_table_of_bounds_with_a_slip_gives_one_line(case, tmp_path, text, message):
@@ -290,7 +342,7 @@ def test_the_log_keeps_a_live_line_in_a_terminal_only(case, tmp_path):
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal, (tmp_path / "log").open("w+") as plain:
         for stream in (terminal, plain):
-            log = ProgressLog(stream)
+            log = ProgressLog(stream=stream)
             log(Progress(0.1, 1.0, 9.0, 5))
             log(Progress(0.2, 1.0, 8.9, 6, "tree"))
             log(Progress(0.3, 2.0, 8.0, 7))

@@ -52,3 +52,10 @@ def test_answers_agree_with_enumeration():
         assert result.status is Status.OPTIMAL
         assert result.value == pytest.approx(exact, rel=2e-4, abs=2e-6)
         assert "BoxSearch" in result.method
+
+
+def test_the_result_tells_why_the_method_was_chosen(rng):
+    problem = problem_of(rng, 2, 1, (4,))
+    result = Auto().solve(problem, Tools())
+    assert result.details["auto"] == Auto().choose(problem).reason
+    assert f"auto chose BoxSearch: {result.details['auto']}" in result.summary()

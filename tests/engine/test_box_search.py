@@ -11,12 +11,12 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
 from ennopt.network import Ensemble, Network
 from ennopt.paper.bigm import BigM
-from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from ennopt.tightening.relaxation import Crown
 from oracles import (
     DEGENERATE,
+    canonical,
     exact_maximum,
     random_case,
     random_domain,
@@ -35,7 +35,7 @@ def plain(monkeypatch):
 
 
 def proves(ensemble, domain, method, tools=None):
-    problem = Problem(ensemble, domain)
+    problem = canonical(ensemble, domain)
     result = method.solve(problem, tools or Tools())
     value, _ = exact_maximum(ensemble, domain)
     size = max(1.0, abs(value))
@@ -102,7 +102,7 @@ def test_small_ensembles_agree_with_two_milp_solvers(backend, block):
         inputs, members = (int(n) for n in rng.integers((2, 1), (5, 3)))
         widths = [int(n) for n in rng.integers(2, 6, size=int(rng.integers(1, 3)))]
         ensemble = random_ensemble(rng, members, inputs, widths, weighted=seed % 3 == 0)
-        problem = Problem(ensemble, random_domain(rng, inputs))
+        problem = canonical(ensemble, random_domain(rng, inputs))
         mine = BoxSearch().solve(problem, tools)
         other = BigM(backend, (Crown(),)).solve(problem, tools)
         assert mine.status is other.status is Status.OPTIMAL
@@ -113,13 +113,13 @@ def test_small_ensembles_agree_with_two_milp_solvers(backend, block):
 
 def proves_in_proportion(ensemble, domain, gap=1e-4):
     """As `proves`, measured by what the sums can reach instead of by one."""
-    problem = Problem(ensemble, domain)
+    problem = canonical(ensemble, domain)
     result = BoxSearch().solve(problem, Tools(Limits(gap=gap, seconds=60)))
     exact, _ = exact_maximum(ensemble, domain)
-    rounding = 1e-12 * problem.scale()
+    rounding = 1e-12 * problem.scale
     assert result.bound >= exact - rounding
     assert result.value <= exact + rounding
-    allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * problem.scale()
+    allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * problem.scale
     assert result.bound - result.value <= allowed
     assert result.status in (Status.OPTIMAL, Status.PRECISION_LIMIT)
     return result
@@ -184,7 +184,7 @@ TIES = {
 def test_ties_and_flat_maxima_are_proved(case, inputs, constant):
     hidden, factors, most = TIES[case]
     net = separate(hidden, factors, inputs, constant)
-    problem = Problem(Ensemble((net,)), Domain([-1.0] * inputs, [1.0] * inputs))
+    problem = canonical(Ensemble((net,)), Domain([-1.0] * inputs, [1.0] * inputs))
     result = BoxSearch().solve(problem, Tools(Limits(gap=1e-6, nodes=20_000)))
     exact = inputs * most + constant
     assert result.status is Status.OPTIMAL
@@ -198,7 +198,7 @@ def test_equal_maxima_of_different_members_are_proved(inputs):
     rising = separate(((1, 0),), (1,), inputs)
     falling = separate(((-1, 0),), (1,), inputs)
     box = Domain([-1.0] * inputs, [1.0] * inputs)
-    problem = Problem(Ensemble((rising, falling), weights=[1.0, 1.0]), box)
+    problem = canonical(Ensemble((rising, falling), weights=[1.0, 1.0]), box)
     result = BoxSearch().solve(problem, Tools(Limits(gap=1e-6, nodes=20_000)))
     assert result.status is Status.OPTIMAL
     assert result.value == inputs <= result.bound
@@ -207,7 +207,7 @@ def test_equal_maxima_of_different_members_are_proved(inputs):
 def hard_case(seed=3):
     """A few thousand nodes."""
     rng = np.random.default_rng(seed)
-    return Problem(random_ensemble(rng, 3, 6, (16, 16, 16)), random_domain(rng, 6))
+    return canonical(random_ensemble(rng, 3, 6, (16, 16, 16)), random_domain(rng, 6))
 
 
 @COMPILED
@@ -255,7 +255,7 @@ def test_a_callback_stops_the_search():
 
 def test_a_gap_of_zero_ends_with_a_note_about_rounding():
     net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    problem = Problem(Ensemble([net]), Domain([-2.0], [1.0]))
+    problem = canonical(Ensemble([net]), Domain([-2.0], [1.0]))
     result = BoxSearch().solve(problem, Tools(Limits(gap=0.0)))
     assert result.value == 2.0
     assert result.status is Status.PRECISION_LIMIT
@@ -276,7 +276,7 @@ def test_offsets_far_from_zero_keep_the_bound_valid(rng):
     ensemble, domain = random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng, 2)
     far = ensemble.fold_input(1.0, -1e6)
     moved = Domain(domain.lower + 1e6, domain.upper + 1e6)
-    result = BoxSearch().solve(Problem(far, moved), Tools(Limits(seconds=20)))
+    result = BoxSearch().solve(canonical(far, moved), Tools(Limits(seconds=20)))
     points = moved.sample(20_000, rng)
     assert result.bound >= far(points).max()
 
@@ -287,10 +287,10 @@ def test_a_constant_in_the_prediction_does_not_change_the_work(seed):
     ensemble = random_ensemble(rng, 3, 3, (20, 20) if seed % 2 else (10, 10, 10))
     domain = Domain([-1.0] * 3, [1.0] * 3)
     tools = Tools(Limits(gap=1e-6))
-    first = BoxSearch().solve(Problem(ensemble, domain), tools)
+    first = BoxSearch().solve(canonical(ensemble, domain), tools)
     moved = ensemble.fold_output(1.0, -first.value)  # now the maximum is zero
     limits = Limits(gap=1e-4, nodes=3 * first.nodes)
-    answer = BoxSearch().solve(Problem(moved, domain), Tools(limits))
+    answer = BoxSearch().solve(canonical(moved, domain), Tools(limits))
     assert answer.status is Status.OPTIMAL
 
 
@@ -304,7 +304,7 @@ def test_searches_over_unit_weights_end(seed):
         tuple(rng.integers(-1, 2, size=(b, a)).astype(float) for a, b in pairs),
         tuple(rng.integers(-1, 2, size=b).astype(float) for _, b in pairs),
     )
-    problem = Problem(Ensemble((net,)), Domain([-2.0], [3.0]))
+    problem = canonical(Ensemble((net,)), Domain([-2.0], [3.0]))
     answer = BoxSearch().solve(problem, Tools(Limits(nodes=50_000)))
     assert answer.status is Status.OPTIMAL
 
@@ -327,7 +327,7 @@ def test_a_sign_decided_by_a_cut_does_not_outlive_it():
         ),
         ([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0]),
     )
-    problem = Problem(Ensemble((first, second)), Domain([-3.0, -3.0], [1.0, 1.0]))
+    problem = canonical(Ensemble((first, second)), Domain([-3.0, -3.0], [1.0, 1.0]))
     answer = BoxSearch().solve(problem, Tools(Limits(nodes=50_000)))
     assert answer.status is Status.OPTIMAL
     assert answer.value == 0.5

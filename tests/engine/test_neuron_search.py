@@ -15,15 +15,14 @@ from ennopt.engine import schemes
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
 from ennopt.engine.neuron_search import NeuronSearch
-from ennopt.engine.schemes import Signs, summands
+from ennopt.engine.schemes import Signs
 from ennopt.network import Ensemble, Network
 from ennopt.paper.bigm import BigM
-from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.tightening.relaxation import Crown
 from oracles import (
     DEGENERATE,
+    canonical,
     exact_maximum,
     random_case,
     random_domain,
@@ -37,14 +36,14 @@ COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not bui
 
 def proves(ensemble, domain, method, gap=1e-4):
     """The method ends with a proof that enumeration confirms."""
-    problem = Problem(ensemble, domain)
+    problem = canonical(ensemble, domain)
     result = method.solve(problem, Tools(Limits(gap=gap)))
     exact, _ = exact_maximum(ensemble, domain)
-    rounding = 1e-12 * max(1.0, problem.scale())
+    rounding = 1e-12 * max(1.0, problem.scale)
     assert result.status in (Status.OPTIMAL, Status.PRECISION_LIMIT)
     assert result.bound >= exact - rounding
     assert result.value <= exact + rounding
-    allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * problem.scale()
+    allowed = 1.01 * problem.tolerance(exact, gap) + 1e-9 * problem.scale
     assert result.bound - result.value <= allowed
     assert ensemble(result.x)[0] == result.value
     assert domain.contains(result.x)
@@ -118,7 +117,7 @@ def test_many_inputs_agree_with_milp_solvers(backend, rng):
         pytest.importorskip("pyscipopt")
     for inputs, widths in ((14, (9, 8)), (18, (8,)), (25, (6, 5)), (40, (7,))):
         ensemble = random_ensemble(rng, 2, inputs, widths)
-        problem = Problem(ensemble, random_domain(rng, inputs))
+        problem = canonical(ensemble, random_domain(rng, inputs))
         mine = NeuronSearch().solve(problem, Tools(Limits(seconds=60)))
         other = BigM(backend).solve(problem, Tools(Limits(seconds=60)))
         assert mine.status is other.status is Status.OPTIMAL
@@ -130,7 +129,7 @@ def test_many_inputs_agree_with_milp_solvers(backend, rng):
 @COMPILED
 def test_both_searches_of_the_engine_agree(rng):
     for inputs, widths in ((3, (8, 8)), (5, (6, 6, 6)), (8, (12,)), (10, (6, 5))):
-        problem = Problem(
+        problem = canonical(
             random_ensemble(rng, 3, inputs, widths, weighted=True),
             random_domain(rng, inputs),
         )
@@ -145,7 +144,7 @@ def hard_case(seed=3, inputs=15, widths=(9, 8)):
     """Some hundreds of nodes; no end in sight with two layers of 20."""
     rng = np.random.default_rng(seed)
     ensemble = random_ensemble(rng, 3, inputs, widths)
-    return Problem(ensemble, Domain([-1.0] * inputs, [1.0] * inputs))
+    return canonical(ensemble, Domain([-1.0] * inputs, [1.0] * inputs))
 
 
 def endless_case():
@@ -209,7 +208,7 @@ def test_one_thread_and_a_seed_repeat_exactly():
 def test_the_order_of_one_thread_does_not_depend_on_the_clock():
     """Explored in one go or in pieces, the open nodes are the same."""
     problem = hard_case()
-    bounds = Crown().tighten(summands(problem), problem.domain)
+    bounds = problem.root
     left = []
     for piece in (300, 7):
         tree = Signs(bounds).open(problem, 1e-4)

@@ -18,10 +18,15 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
 from ennopt.engine.tree import PlainTree
 from ennopt.engine.units import Unit, explore_unit
-from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from oracles import exact_maximum, random_case, random_domain, random_ensemble
+from oracles import (
+    canonical,
+    exact_maximum,
+    random_case,
+    random_domain,
+    random_ensemble,
+)
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
 
@@ -30,7 +35,7 @@ def hard_case(seed=3, inputs=6):
     """A few thousand nodes with 6 inputs, no end in sight with 8."""
     rng = np.random.default_rng(seed)
     ensemble = random_ensemble(rng, 3, inputs, (16, 16, 16))
-    return Problem(ensemble, random_domain(rng, inputs))
+    return canonical(ensemble, random_domain(rng, inputs))
 
 
 def assert_valid(problem, result):
@@ -84,7 +89,7 @@ def test_a_unit_returns_what_is_left_of_its_nodes():
     tree = scheme.open(problem, 1e-4)
     tree.plant()
     x = problem.domain.lower
-    unit = Unit(problem, scheme, 1e-4, 256, tree.take(1), x, limit=100)
+    unit = Unit(problem, scheme, 1e-4, 256, tree.take(1), x[None], limit=100)
     assert tree.open == 0
     result = explore_unit(pickle.loads(pickle.dumps(unit)))
     assert result.count >= 100
@@ -98,7 +103,7 @@ def test_a_unit_returns_what_is_left_of_its_nodes():
 def test_units_together_prove_what_the_tree_proves():
     """Hand out every node again and again: the largest bound of the parts is valid."""
     rng = np.random.default_rng(5)
-    problem = Problem(random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng, 2))
+    problem = canonical(random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng, 2))
     exact, _ = exact_maximum(problem.ensemble, problem.domain)
     scheme = BoxSearch().scheme
     tree = scheme.open(problem, 1e-4)
@@ -107,7 +112,7 @@ def test_units_together_prove_what_the_tree_proves():
     for _ in range(10_000):
         if not tree.open:
             break
-        unit = Unit(problem, scheme, 1e-4, 256, tree.take(2), x, limit=4)
+        unit = Unit(problem, scheme, 1e-4, 256, tree.take(2), x[None], limit=4)
         result = explore_unit(unit)
         x, closed = result.x, max(closed, result.closed)
         tree.add(result.nodes)
@@ -212,7 +217,7 @@ def test_without_the_extension_numpy_answers_and_says_so_once(monkeypatch, caplo
     try:
         with caplog.at_level(logging.WARNING, logger="ennopt"):
             for seed in range(3):
-                problem = Problem(*random_case(np.random.default_rng(seed)))
+                problem = canonical(*random_case(np.random.default_rng(seed)))
                 assert isinstance(BoxSearch().scheme.open(problem, 1e-4), PlainTree)
                 result = BoxSearch().solve(problem, Tools())
                 exact, _ = exact_maximum(problem.ensemble, problem.domain)

@@ -82,7 +82,10 @@ def test_train_searches_and_trains_the_best(tmp_path, capsys):
             ["--target", "yield", "--drop", "colour", "--members", "50"],
             "Expected at least as many rows to fit as members (50), got 38 of 60",
         ),
-        (["--target", "yield", "--drop", "colour", "--width", "0"], "Expected width"),
+        (["--target", "yield", "--width", "0"], "number >= 1, got 0 at --width"),
+        (["--target", "yield", "--batch-size", "x"], "got 'x' at --batch-size"),
+        (["--target", "yield", "--learning-rate", "0"], "got 0 at --learning-rate"),
+        (["--target", "yield", "--checkpoint", "c"], "--checkpoint with --search"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(arguments, message, table, capsys):
@@ -97,13 +100,16 @@ def test_bad_input_is_one_line_and_status_two(arguments, message, table, capsys)
     ("arguments", "message"),
     [
         (["--problem", "rum"], "Expected one of peaks"),
-        (["--problem", "peaks", "--points", "0"], "Expected --points >= 1"),
+        (["--problem", "peaks", "--points", "0"], "number >= 1, got 0 at --points"),
         (["--problem", "peaks", "--paper", "9"], "Expected --paper from 1 to 8"),
         (["--problem", "peaks", "--drop", "x1"], "with --data only"),
         (["--problem", "wine", "--points", "9"], "wine, which is a table"),
-        (["--data", "missing.csv", "--target", "y"], "No such file"),
-        (["--problem", "peaks", "--seed", "-1"], "Expected --seed >= 0"),
-        (["--problem", "peaks", "--search", "2", "--jobs", "0"], "--jobs >= 1"),
+        (
+            ["--data", "missing.csv", "--target", "y"],
+            "got none at missing.csv",
+        ),
+        (["--problem", "peaks", "--seed", "-1"], "number >= 0, got -1 at --seed"),
+        (["--problem", "peaks", "--search", "2", "--jobs", "0"], "got 0 at --jobs"),
     ],
 )
 def test_contradictions_are_refused(arguments, message, tmp_path, capsys):
@@ -113,9 +119,14 @@ def test_contradictions_are_refused(arguments, message, tmp_path, capsys):
 
 
 def test_the_output_is_checked_before_training(tmp_path, capsys):
-    for output in (tmp_path / "model.txt", tmp_path / "none" / "model.npz"):
+    for output, message in (
+        (tmp_path / "model.txt", "ending in .npz"),
+        (tmp_path / "none" / "model.npz", "Expected a folder that exists"),
+        (tmp_path / "folder.npz", "Expected a file, got the folder"),
+    ):
+        (tmp_path / "folder.npz").mkdir(exist_ok=True)
         assert main(["train", "--problem", "peaks", "-o", str(output)]) == 2
-        assert "Expected an" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_instances_are_made_listed_and_shown(tmp_path, capsys):

@@ -85,8 +85,8 @@ def test_units_of_inputs_and_outputs_do_not_matter(name, unit, size):
 def test_a_minimum_is_the_maximum_of_the_negated_ensemble(name):
     rng = np.random.default_rng(8)
     ensemble, domain = oracles.random_ensemble(rng, 2), oracles.random_domain(rng)
-    problem = Problem(ensemble, domain, sense="min").maximized()
-    result = BigM(backend=name).solve(problem, Tools()).negated()
+    problem = Problem(ensemble, domain, sense="min")
+    result = BigM(backend=name).solve(problem, Tools())
     least = -oracles.exact_maximum(ensemble.negated(), domain)[0]
     assert result.value == pytest.approx(least, rel=2e-4)
     assert result.bound <= least + 1e-9

@@ -10,8 +10,8 @@ proportion to the pre-activation it belongs to. So rounding costs at most
 
 with the coefficients that really occur: one dot product per row and layer, and nothing
 that grows with the product of all weights. The sizes m are made once, from bounds of
-the neurons on the whole feasible set, which are themselves made with this rule, layer by
-layer. docs/engine.md counts the roundings behind `gamma`.
+the neurons on the whole feasible set, which are themselves made with this rule, layer
+by layer. docs/engine.md counts the roundings behind `gamma`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
 from ennopt.learn.cli import add_instances_parser, add_train_parser
+from ennopt.options import Parser
 from ennopt.study.cli import add_study
 from ennopt.version import VERSION
 
@@ -21,7 +22,7 @@ EXIT_BAD_INPUT = 2
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="ennopt",
         description="Proved optimization over ensembles of ReLU neural networks.",
     )
@@ -58,9 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(bad, BrokenPipeError):  # the reader of our output went away
             return 1
-        message = " ".join(str(bad).split())
+        message = " ".join(_told(bad).split())
         print(f"ennopt: error: {message}", file=sys.stderr)
         return EXIT_BAD_INPUT
+
+
+def _told(error: Exception) -> str:
+    """The message of an error; what the system says about a file as a sentence."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return (
+            f"Expected a file or folder that can be used, got {error.filename} "
+            f"({error.strerror})."
+        )
+    return str(error)
 
 
 def _number_or_word(argument: str) -> str:
@@ -69,4 +80,4 @@ def _number_or_word(argument: str) -> str:
         float(argument)
     except ValueError:
         return argument
-    return f" {argument}"
+    return f" {argument}" if argument.startswith("-") else argument

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.cli.bounds import read_domain
+from ennopt.cli.bounds import given_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
@@ -16,6 +16,7 @@ from ennopt.engine.auto import Auto
 from ennopt.methods import METHODS
 from ennopt.milp import available_backends
 from ennopt.network import Ensemble
+from ennopt.options import check_place
 from ennopt.problem import Problem
 from ennopt.tightening.relaxation import Crown, Interval
 
@@ -56,7 +57,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     """Describe a model."""
     ensemble = load(options.model)
     facts = describe(ensemble)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
     if domain is not None:
         facts |= describe_on(ensemble, domain)
     if options.json:
@@ -143,7 +144,8 @@ def run_convert(options: argparse.Namespace) -> int:
             f"Expected an output file ending in .npz, got {options.out.name}."
         )
     ensemble = load(options.model)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
+    check_place(options.out, "OUT.npz")
     if domain is not None:
         ensemble = ensemble.on_box(domain.lower, domain.upper)
     ensemble.save(options.out)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from ennopt.api import available_cores, solve
-from ennopt.cli.bounds import add_bounds, read_domain
-from ennopt.cli.log import ProgressLog
+from ennopt.api import solve
+from ennopt.cli.bounds import add_bounds, given_domain
 from ennopt.convert import load
 from ennopt.methods import METHODS, method_named
+from ennopt.network import Ensemble
+from ennopt.options import check_place, gap, positive_number, whole_number
 from ennopt.problem import Problem
-from ennopt.result import Limits, Status
-from ennopt.run import Tools
+from ennopt.result import MEMORY, Status
 
 EXIT_NO_ANSWER = 1
 EXIT_INTERRUPTED = 130
@@ -31,9 +30,9 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("--sense", choices=("max", "min"), default="max")
     parser.add_argument(
         "--output-index",
-        type=int,
+        type=whole_number(0),
         metavar="K",
-        help="which output of a model with several",
+        help="which output of a model with several, from 0 on",
     )
     parser.add_argument(
         "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: auto)"
@@ -42,14 +41,36 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--backend", help="MILP solver of the method: highs, scip or gurobi"
     )
     parser.add_argument(
-        "--time-limit", type=float, default=float("inf"), metavar="SECONDS"
+        "--time-limit",
+        type=positive_number,
+        metavar="SECONDS",
+        help="wall-clock time (default: no limit)",
     )
-    parser.add_argument("--node-limit", type=float, default=float("inf"), metavar="N")
     parser.add_argument(
-        "--gap", type=float, default=1e-4, help="relative gap to prove (default: 1e-4)"
+        "--node-limit",
+        type=positive_number,
+        metavar="N",
+        help="search nodes (default: no limit)",
     )
-    parser.add_argument("--threads", type=int, help="default: every core")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--memory-limit",
+        type=positive_number,
+        default=MEMORY,
+        metavar="BYTES",
+        help=f"memory for open nodes, such as 4e9 (default: {MEMORY:.3g})",
+    )
+    parser.add_argument(
+        "--gap",
+        type=gap,
+        default=1e-4,
+        help="relative gap to prove, absolute near zero (default: 1e-4)",
+    )
+    parser.add_argument(
+        "--threads", type=whole_number(1), metavar="N", help="default: every core"
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(0), default=0, metavar="N", help="default: 0"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object"
     )
@@ -68,33 +89,45 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_bounds(parser)
 
 
+def check_index(index: int | None, ensemble: Ensemble) -> None:
+    """Refuse an index of no output, and several outputs without one."""
+    last = ensemble.num_outputs - 1
+    if index is None and last > 0:
+        raise ValueError(
+            f"Expected the output to optimize, got none for a model of {last + 1} "
+            f"outputs. Add --output-index K, K from 0 to {last}."
+        )
+    if index is not None and index > last:
+        raise ValueError(f"Expected --output-index from 0 to {last}, got {index}.")
+
+
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
+    method = method_named(options.method, options.backend)
     ensemble = load(options.model)
-    domain = read_domain(options, ensemble)
+    domain = given_domain(options, ensemble)
     if domain is None:
         raise ValueError(
             f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
-            "model records no box. Add --lower and --upper, or --bounds FILE."
+            "model records no box. Add --lower and --upper, --bounds FILE or --data "
+            "FILE.csv."
         )
+    check_index(options.output_index, ensemble)
     problem = Problem(ensemble, domain, options.sense, options.output_index)
-    method = method_named(options.method, options.backend)
-    limits = Limits(
-        seconds=options.time_limit, nodes=options.node_limit, gap=options.gap
+    if options.output is not None:
+        check_place(options.output, "--output")
+        options.output.touch()  # may we write there? Not after an hour of work
+    result = solve(
+        problem,
+        method,
+        time_limit=options.time_limit,
+        node_limit=options.node_limit,
+        memory_limit=options.memory_limit,
+        gap=options.gap,
+        threads=options.threads,
+        seed=options.seed,
+        verbose=not options.quiet,
     )
-    threads = available_cores() if options.threads is None else options.threads
-    if options.output is not None:  # find out now, not after an hour
-        options.output.touch()
-    log = None
-    if not options.quiet:
-        print(f"{ensemble!r}\n{domain!r}\n{method!r}", file=sys.stderr)
-        log = ProgressLog()
-    tools = Tools(limits, threads, options.seed, callback=log)
-    try:
-        result = solve(problem, method, tools)
-    finally:
-        if log is not None:
-            log.close()
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
     print(result.to_json() if options.json else result.summary())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,8 @@ from ennopt.network import Array, frozen
 
 FEASIBILITY = 1e-9
 """How far a point may miss a linear constraint: this share of the largest sum
-``|a| |x| + |side|`` on the box. Every bound holds for all points that the check accepts:
-relaxations are wider by the same amount."""
+``|a| |x| + |side|`` on the box. Every bound holds for all points that the check
+accepts: relaxations are wider by the same amount."""
 
 SWEEPS = 500
 """Most passes over the rows when a point is moved into the set."""
@@ -90,7 +91,7 @@ class Rows:
         return np.asarray(self.least == self.most)
 
     def slack(self, reach: Array) -> Array:
-        """How far a point with ``|x| <= reach`` may miss each constraint, (num_rows,)."""
+        """How far points, ``|x| <= reach``, may miss each constraint, (num_rows,)."""
         sides = np.where(np.isfinite(self.least), np.abs(self.least), 0.0)
         others = np.where(np.isfinite(self.most), np.abs(self.most), 0.0)
         return FEASIBILITY * (np.abs(self.matrix) @ reach + np.maximum(sides, others))
@@ -112,6 +113,10 @@ class Rows:
     def violation(self, x: Array) -> Array:
         """How far points (..., num_inputs) miss each constraint, never negative."""
         return self._missed(x @ self.matrix.T)
+
+    def reordered(self, order: Sequence[int]) -> Rows:
+        """The same constraints on ``x[order]``."""
+        return Rows(self.matrix[:, list(order)], self.least, self.most, self.texts)
 
     def on_units(self, units: Array) -> Rows:
         """The same constraints on ``x / units``."""

@@ -2,8 +2,8 @@
 
 A box, and linear constraints on it. Searches ask for the half-spaces that bound linear
 functions on a node and shrink its box (`half_spaces`), models for rows (`rows`),
-everybody for `contains`, `repair`, `sample` and `split`. The corners `lower` and `upper`
-are those of the surrounding box, not of the set.
+everybody for `contains`, `repair`, `sample` and `split`. The corners `lower` and
+`upper` are those of the surrounding box, not of the set.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ class Domain:
     def feasible(self, points: Array) -> Flags:
         """Which points (num_points, num_inputs) are in the set, (num_points,).
 
-        Bounds are exact; a linear constraint may be missed by `FEASIBILITY` of its size.
+        Bounds are exact; linear constraints may be missed by `FEASIBILITY` of their
+        size.
         """
         inside = np.all((points >= self.lower) & (points <= self.upper), axis=1)
         if self.is_box:
@@ -208,6 +209,12 @@ class Domain:
         left_upper, right_lower = self.upper.copy(), self.lower.copy()
         left_upper[j] = right_lower[j] = at
         return self.within(self.lower, left_upper), self.within(right_lower, self.upper)
+
+    def reordered(self, order: Sequence[int], names: Sequence[str]) -> Domain:
+        """The same set with its inputs in another order."""
+        chosen = list(order)
+        rows = self.rows.reordered(chosen)
+        return Domain(self.lower[chosen], self.upper[chosen], tuple(names), rows)
 
     def on_units(self, units: Array) -> Domain:
         """The set of all ``x / units``."""

@@ -18,7 +18,7 @@ inputs are far ahead. Big-M on HiGHS or SCIP is nowhere ahead of the better of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
@@ -81,7 +81,9 @@ class Auto:
         return Choice(BoxSearch(), f"{neurons}: too many to branch on.")
 
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
-        """Solve with the method of choice; the result names it."""
+        """Solve with the method of choice; the result names it and tells why."""
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
-        return self.choose(problem).method.solve(problem, tools)
+        choice = self.choose(problem)
+        result = choice.method.solve(problem, tools)
+        return replace(result, details=result.details | {"auto": choice.reason})

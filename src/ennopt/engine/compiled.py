@@ -51,7 +51,7 @@ def compile_model(problem: Canonical) -> Model:
                 problem.row_sizes[i],
                 strict=True,
             )
-        ]  # fmt: skip
+        ]
         for i, network in enumerate(problem.networks)
     ]
     slopes, sides = problem.domain.half_spaces()

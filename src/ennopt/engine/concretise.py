@@ -1,9 +1,9 @@
 """Largest values of linear functions on nodes: a box and some half-spaces.
 
 A node is a box in coordinates ``|z_p| <= 1`` and half-spaces ``a.z + s >= 0``: the cut,
-where the objective can still beat the cutoff, and the linear constraints of the feasible
-set. Arrays carry one node per row of their first axis; `src/kernel/concretise.hpp`
-mirrors these functions.
+where the objective can still beat the cutoff, and the linear constraints of the
+feasible set. Arrays carry one node per row of their first axis;
+`src/kernel/concretise.hpp` mirrors these functions.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def slope_byte(alpha: Array) -> Array:
 
 
 class Majorant:
-    """The networks' layers on a batch of nodes, and a linear function above their sum."""
+    """The layers of all networks on a batch of nodes, and a line above their sum."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from ennopt.engine.nodes import (
 from ennopt.network import Array
 
 THIN = 2.0**-20
-"""A box whose sides are all below this share of the domain's trusts no inherited sign."""
+"""A box with all sides below this share of the domain's trusts no inherited sign."""
 
 
 def step_limit(bound: Array, cutoff: float, size: float, most: int) -> Array:
@@ -163,8 +163,8 @@ def bound_nodes(
     points = centre + radius * z
     values = np.asarray(sum(network(points)[:, 0] for network in model.networks))
     # Where all signs hold the objective is at most `errors` below the majorant. If it
-    # falls short of that, a sign that was decided under an older cut does not hold here:
-    # the children decide all of them anew.
+    # falls short of that, a sign decided under an older cut does not hold here: the
+    # children decide all of them anew.
     promised = at_point - errors
     wrong = ~closed & (promised > cutoff) & (values < promised)
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)

@@ -69,7 +69,7 @@ class Tree(Protocol):
         """The incumbents, (num_points, num_inputs), the best first."""
 
     def candidates(self) -> Array:
-        """Points that would be better if they were feasible; told once, then forgotten."""
+        """Points that would be better if they were feasible, each told once."""
 
     def plant(self) -> None:
         """Add the root: the whole domain."""
@@ -82,6 +82,9 @@ class Tree(Protocol):
 
     def take(self, most: int) -> Array:
         """Remove the open nodes of the largest bounds, at most so many."""
+
+    def close(self, bound: float) -> None:
+        """Hear what was proved elsewhere of nodes that were taken."""
 
     def snapshot(self) -> Array:
         """All open nodes, (num_nodes, num_numbers), which stay where they are."""
@@ -230,7 +233,7 @@ class PlainTree:
         return np.array(found).reshape(len(found), self._problem.num_inputs)
 
     def candidates(self) -> Array:
-        """Points that would be better if they were feasible; told once, then forgotten."""
+        """Points that would be better if they were feasible, each told once."""
         found, self._candidates = self._candidates, []
         return np.array(found).reshape(len(found), self._problem.num_inputs)
 
@@ -261,6 +264,10 @@ class PlainTree:
     def take(self, most: int) -> Array:
         """Remove the open nodes of the largest bounds, at most so many."""
         return self._rows(self._pop(most))
+
+    def close(self, bound: float) -> None:
+        """Hear what was proved elsewhere of nodes that were taken."""
+        self.closed = max(self.closed, bound)
 
     def snapshot(self) -> Array:
         """All open nodes, (num_nodes, num_numbers), which stay where they are."""

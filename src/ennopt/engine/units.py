@@ -140,7 +140,7 @@ def _hand_out(
     pending: dict[Any, Unit],
 ) -> None:
     """The loop of `explore_with`; `pending` holds what is under way."""
-    closed, flights = -math.inf, 2 * run.tools.threads
+    flights = 2 * run.tools.threads
     while (tree.open or pending) and run.ended() is None:
         while tree.open and len(pending) < flights:
             limit = math.inf
@@ -166,7 +166,7 @@ def _hand_out(
                 tree.offer(x)
             improve(result.candidates)
             tree.add(result.nodes)
-            closed = max(closed, result.closed)
+            tree.close(result.closed)
         improve(tree.candidates())
-        run.prove(max([tree.bound, closed, *(u.bound for u in pending.values())]))
+        run.prove(max([tree.bound, *(u.bound for u in pending.values())]))
         run.tick()

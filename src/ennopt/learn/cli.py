@@ -23,6 +23,7 @@ from ennopt.learn.sampling import PROBLEMS, SAMPLINGS, problem_table, sample
 from ennopt.learn.selection import Space, search
 from ennopt.learn.training import TOOLKITS, Configuration, train
 from ennopt.network import read_npz
+from ennopt.options import check_place, positive_number, whole_number
 
 BAR_WIDTH = 30
 
@@ -69,8 +70,6 @@ class ProgressBar:
 @contextmanager
 def worker_processes(jobs: int) -> Iterator[Executor | None]:
     """`jobs` worker processes, one thread each; ``None`` for a single job."""
-    if jobs < 1:
-        raise ValueError(f"Expected --jobs >= 1, got {jobs}.")
     if jobs == 1:
         yield None
         return
@@ -110,17 +109,19 @@ def add_train_parser(commands: Any) -> None:
     parser.add_argument(
         "--sampling", choices=SAMPLINGS, help="of a function (default: lhs)"
     )
-    parser.add_argument("--points", type=int, metavar="N", help="rows of a function")
+    parser.add_argument(
+        "--points", type=whole_number(1), metavar="N", help="rows of a function"
+    )
     shape = parser.add_argument_group("what is trained")
     default = Configuration()
     for name, kind in (
-        ("members", int),
-        ("layers", int),
-        ("width", int),
-        ("learning-rate", float),
-        ("batch-size", int),
-        ("max-epochs", int),
-        ("patience", int),
+        ("members", whole_number(1)),
+        ("layers", whole_number(1)),
+        ("width", whole_number(1)),
+        ("learning-rate", positive_number),
+        ("batch-size", whole_number(1)),
+        ("max-epochs", whole_number(1)),
+        ("patience", whole_number(1)),
     ):
         value = getattr(default, name.replace("-", "_"))
         shape.add_argument(
@@ -138,16 +139,16 @@ def add_train_parser(commands: Any) -> None:
         help="configuration K (1 to 8) that the paper selected for this function",
     )
     parser.add_argument("--toolkit", choices=TOOLKITS, default="batched")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N")
     selection = parser.add_argument_group("model selection")
     selection.add_argument(
         "--search",
-        type=int,
+        type=whole_number(1),
         metavar="N",
         help="try N random configurations first and train the best one",
     )
-    selection.add_argument("--folds", type=int, default=5, metavar="K")
-    selection.add_argument("--jobs", type=int, default=1, metavar="N")
+    selection.add_argument("--folds", type=whole_number(2), default=5, metavar="K")
+    selection.add_argument("--jobs", type=whole_number(1), default=1, metavar="N")
     selection.add_argument(
         "--checkpoint",
         type=Path,
@@ -165,12 +166,11 @@ def run_train(options: argparse.Namespace) -> int:
     output: Path = options.output
     if output.suffix != ".npz":
         raise ValueError(f"Expected an output file ending in .npz, got {output.name}.")
-    if not output.absolute().parent.is_dir():
-        raise ValueError(
-            f"Expected an existing directory for the output, got {output.parent}."
-        )
-    if options.seed < 0:
-        raise ValueError(f"Expected --seed >= 0, got {options.seed}.")
+    check_place(output, "--output")
+    if options.checkpoint is not None:
+        if options.search is None:
+            raise ValueError("Expected --checkpoint with --search, got it alone.")
+        check_place(options.checkpoint, "--checkpoint")
     table = _table(options)
     configuration = _configuration(options, table)
     toolkit = TOOLKITS[options.toolkit]
@@ -226,8 +226,6 @@ def _table(options: argparse.Namespace) -> Table:
         return problem_table(
             problem, sampling=SAMPLINGS[options.sampling or "lhs"], seed=options.seed
         )
-    if options.points < 1:
-        raise ValueError(f"Expected --points >= 1, got {options.points}.")
     return sample(
         function_named(problem),
         sampling=SAMPLINGS[options.sampling or "lhs"],
@@ -316,8 +314,8 @@ def add_instances_parser(commands: Any) -> None:
     making.add_argument(
         "--problem", action="append", default=[], metavar="NAME", help="only this one"
     )
-    making.add_argument("--seed", type=int, default=0)
-    making.add_argument("--jobs", type=int, default=1, metavar="N")
+    making.add_argument("--seed", type=whole_number(0), default=0, metavar="N")
+    making.add_argument("--jobs", type=whole_number(1), default=1, metavar="N")
     making.set_defaults(run=run_make)
     listing = actions.add_parser(
         "list", help="list the instances of a directory, or the profiles"
@@ -332,8 +330,6 @@ def add_instances_parser(commands: Any) -> None:
 
 def run_make(options: argparse.Namespace) -> int:
     """Make a library."""
-    if options.seed < 0:
-        raise ValueError(f"Expected --seed >= 0, got {options.seed}.")
     specs = PROFILES[options.profile]
     if options.problem:
         specs = restrict(specs, options.problem)

@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.domain.files import read_cells
 from ennopt.extras import MissingExtraError
 from ennopt.network import Array, frozen
 from ennopt.problem import Sense
@@ -281,34 +282,7 @@ def read_csv(
         Whether a small or a large target is wanted.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"Expected a text file in UTF-8, got byte {error.object[error.start]:#x} "
-            f"at {error.start} in {path.name}."
-        ) from error
-    header_line = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header_line.count)
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
-    if not rows:
-        raise ValueError(
-            f"Expected a header line and rows, got an empty file: {path.name}."
-        )
-    header = [name.strip() for name in rows[0]]
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise ValueError(
-            f"Expected different column names, got {repeated[0]!r} more than once in "
-            f"{path.name}. Rename one of them."
-        )
-    for number, row in enumerate(rows[1:], 1):
-        if len(row) != len(header):
-            raise ValueError(
-                f"Expected {len(header)} cells as in the header, got {len(row)} in row "
-                f"{number} of {path.name}."
-            )
-    cells = {name: [row[j] for row in rows[1:]] for j, name in enumerate(header)}
+    cells = read_cells(path, "a file of data")
     return table_from_columns(cells, target, drop=drop, sense=sense, source=path.name)
 
 

@@ -41,7 +41,10 @@ def paper_configurations(
     """
     stored = _stored()
     if problem not in stored:
-        raise ValueError(f"Expected one of {', '.join(stored)}, got {problem!r}.")
+        raise ValueError(
+            f"Expected a function that the paper has configurations for, one of "
+            f"{', '.join(stored)}, got {problem!r}."
+        )
     if sampling not in stored[problem]:
         raise ValueError(
             f"Expected one of {', '.join(stored[problem])}, got {sampling!r}."

@@ -91,17 +91,19 @@ def place(options: argparse.Namespace) -> Path:
 def run_run(options: argparse.Namespace) -> int:
     """Run a study."""
     from ennopt.study.executors import executor_named
+    from ennopt.study.needs import check_needs
     from ennopt.study.report import make_report
-    from ennopt.study.runner import run_study
+    from ennopt.study.runner import INSTANCES, run_study
     from ennopt.study.spec import read_study
 
     study = read_study(options.study, options.profile)
     executor = executor_named(options.executor)
     directory = place(options)
+    instances = options.instances or directory / INSTANCES
+    check_needs(study, executor, instances, report=not options.no_report)
     tally = run_study(
-        study, directory, executor, retry=options.retry, say=_say,
-        instances=options.instances,
-    )  # fmt: skip
+        study, directory, executor, retry=options.retry, say=_say, instances=instances
+    )
     results = tally.results
     print(f"{tally.ran} runs done, {tally.kept} kept from before", file=sys.stderr)
     if not options.no_report and results.done:

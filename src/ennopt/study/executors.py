@@ -24,9 +24,9 @@ from multiprocessing.context import BaseContext
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from ennopt.api import available_cores
 from ennopt.extras import require
 from ennopt.learn.selection import Submitter
+from ennopt.run import available_cores
 from ennopt.study import work
 from ennopt.study.expression import modules
 from ennopt.study.machine import difference, versions

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import ennopt
+from ennopt.run import available_cores
 from ennopt.version import VERSION
 
 ROOMS_THAT_DO_NOT_SOLVE = ("study", "cli", "report")
@@ -122,9 +123,7 @@ def machine() -> dict[str, str | int]:
     """The machine in words: processor, cores, memory, system."""
     facts: dict[str, str | int] = {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
+        "cores": available_cores(),
         "system": f"{platform.system()} {platform.machine()}",
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:

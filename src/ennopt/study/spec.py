@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+from ennopt.domain.files import read_text
 from ennopt.learn.functions import FUNCTIONS
 from ennopt.learn.sampling import PROBLEMS, SAMPLINGS
 from ennopt.result import Limits
@@ -220,9 +221,9 @@ class Study:
 def read_study(path: Path, profile: str = PAPER) -> Study:
     """The study in a TOML file, as a profile has it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, "a study, a .toml file")
         return study_from(tomllib.loads(text), profile, path.parent)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
     except ValueError as error:
         raise ValueError(f"{error} In {path.name}.") from error

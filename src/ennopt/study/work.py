@@ -25,7 +25,6 @@ from ennopt.learn.training import Configuration, train
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result
-from ennopt.run import Tools
 from ennopt.study.expression import read_method
 from ennopt.study.machine import difference, machine, versions
 from ennopt.study.plan import Task
@@ -126,8 +125,17 @@ def _solved(task: Task) -> dict[str, Any]:
 
 
 def _solve(problem: Problem, task: Task) -> Result:
-    method = read_method(task.work["expression"])
-    return solve(problem, method, Tools(task.limits, task.threads, task.seed))
+    limits = task.limits
+    return solve(
+        problem,
+        read_method(task.work["expression"]),
+        time_limit=limits.seconds,
+        node_limit=limits.nodes,
+        memory_limit=limits.memory,
+        gap=limits.gap,
+        threads=task.threads,
+        seed=task.seed,
+    )
 
 
 def _plain(result: Result) -> dict[str, Any]:

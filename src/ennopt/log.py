@@ -20,6 +20,8 @@ class ProgressLog:
 
     Parameters
     ----------
+    title
+        What is solved and how: the lines above the table.
     stream
         Where to write; standard error by default.
     live
@@ -28,14 +30,16 @@ class ProgressLog:
 
     HEADER = f"{'time':>9}  {'value':>14}  {'bound':>14}  {'gap':>9}  {'nodes':>11}"
 
-    def __init__(self, stream: TextIO | None = None, live: bool | None = None) -> None:
+    def __init__(
+        self, title: str = "", stream: TextIO | None = None, live: bool | None = None
+    ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._live = self._stream.isatty() if live is None else live
         self._value = math.nan
         self._gap = math.inf
         self._time = -math.inf
         self._shown = ""
-        self._stream.write(self.HEADER + "\n")
+        self._stream.write(f"{title}\n{self.HEADER}\n".lstrip("\n"))
 
     def __call__(self, moment: Progress) -> None:
         """Show a moment of a run."""

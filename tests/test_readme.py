@@ -1,0 +1,38 @@
+"""What README shows runs as it is printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ennopt.cli.main import build_parser
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_first_snippet_runs_and_prints_what_readme_says(capsys):
+    pytest.importorskip("sklearn")
+    names = {}
+    exec(compile(blocks("python")[0], "README.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert NUMBER.sub("#", shown) == NUMBER.sub("#", blocks("text")[0])
+    assert names["answer"].proved
+    assert names["answer"].sense == "min"
+
+
+def test_the_commands_are_understood():
+    lines = [x for block in blocks("") for x in block.splitlines() if "ennopt " in x]
+    assert lines
+    for line in lines:
+        if line.startswith("ennopt "):
+            build_parser().parse_args(line.partition("#")[0].split()[1:])
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 130])
+def test_every_exit_status_is_explained(status):
+    assert f"\n| {status} | " in README
