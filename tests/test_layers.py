@@ -9,9 +9,9 @@ import ennopt
 
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
-    "version", "extras", "options", "network", "domain", "problem", "result", "log",
-    "run", "bounds", "milp", "tightening", "engine", "paper", "methods", "convert",
-    "api", "learn", "study", "cli",
+    "version", "extras", "options", "network", "domain", "problem", "bounds",
+    "canonical", "result", "log", "run", "milp", "tightening", "engine", "paper",
+    "methods", "convert", "api", "learn", "study", "cli",
 ]  # fmt: skip
 FOREIGN = {
     "highspy": "milp/highs.py",

@@ -257,7 +257,7 @@ NB_MODULE(_kernel, m) {
                throw std::invalid_argument("Expected one bound for each neuron.");
              if (model->set.half_spaces())
                throw std::invalid_argument("Expected a box, got half-spaces.");
-             new (self) Signs(model, table_named(name), Ranges{copied(low), copied(high)});
+             new (self) Signs(model, table_named(name), copied(low), copied(high));
            },
            nb::arg("model"), nb::arg("low"), nb::arg("high"),
            nb::arg("instruction_set") = "");

@@ -32,7 +32,8 @@ inline double largest_corner(double p, double lambda, double low, double high,
 // The bound, rounding included: sums of at most n + d terms of at most n terms each, a
 // few roundings per term, measured by the same sums on absolute values; `far` is what an
 // underflow may be multiplied by. Infinite if anything is not a number.
-inline double proved_by(const Model& model, const double* low, const double* high,
+inline double proved_by(const Model& model, const double* lower, const double* upper,
+                        const double* low, const double* high,
                         const std::uint8_t* allowed, const Multipliers& m) {
   auto larger = [](double a, double b) { return a > b ? a : b; };
   const int d = model.inputs, n = model.neurons;
@@ -65,7 +66,6 @@ inline double proved_by(const Model& model, const double* low, const double* hig
       }
     }
   }
-  const std::vector<double>&lower = model.set.lower, &upper = model.set.upper;
   for (int q = 0; q < d; ++q) {
     sum += larger(m.g[q] * lower[q], m.g[q] * upper[q]);
     total += m.g_size[q] * model.reach[q];

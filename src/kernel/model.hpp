@@ -51,9 +51,9 @@ struct Model {
 // Objective at one point, through every neuron; `buffer` holds 2 * (widest + 1) numbers.
 double evaluate(const Model& model, const double* x, double* buffer);
 
-// Bounds of the neurons on the whole set.
+// A box of inputs, and bounds of the neurons on it.
 struct Ranges {
-  std::vector<double> low, high;
+  std::vector<double> lower, upper, low, high;
 };
 
 struct Settings {

@@ -44,7 +44,7 @@ struct Program {
   double value = 0.0;
 
   Program(const Model& m, const Ranges& ranges, Arena& arena)
-      : model(m), lower(m.set.lower.data()), upper(m.set.upper.data()),
+      : model(m), lower(ranges.lower.data()), upper(ranges.upper.data()),
         low(ranges.low.data()), high(ranges.high.data()), d(m.inputs), n(m.neurons),
         most(n < kMostEquations ? n : kMostEquations) {
     auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
@@ -454,7 +454,7 @@ struct Program {
   // The bound that the multipliers prove (duality.hpp).
   double bound() {
     const Multipliers multipliers{lambda, p, g, dp, dg};
-    return proved_by(model, low, high, may + d, multipliers);
+    return proved_by(model, lower, upper, low, high, may + d, multipliers);
   }
 
   // Ties and allowed corners from the bytes of a node. What the bounds decide is not

@@ -1,9 +1,22 @@
 #include "scheme.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace ennopt {
+
+namespace {
+
+constexpr int kMostLanes = 8;
+
+// A box is finished by linear programs if bounding it took away less than this share of
+// its parent's distance to the cutoff, and so few neurons are unstable; within so many
+// programs.
+constexpr double kSlow = 0.8;
+constexpr int kFewNeurons = 32, kMostPrograms = 64;
+
+}  // namespace
 
 Boxes::Boxes(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings)
     : Scheme(std::move(model), table), settings_(settings),
@@ -17,10 +30,93 @@ void Boxes::root(double* node) const {
   std::memset(layout_.states(node), kFresh, model_->neurons);
 }
 
+std::size_t Boxes::scratch_bytes() const {
+  return std::max(table_->scratch_bytes(*model_), table_->program_bytes(*model_));
+}
+
 double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                     void* scratch) const {
-  return table_->bound(*model_, settings_, layout_, cutoff, nodes, count, outcomes,
-                       scratch, nullptr);
+  double before[kMostLanes];
+  for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
+  const double operations = table_->bound(*model_, settings_, layout_, cutoff, nodes,
+                                          count, outcomes, scratch, nullptr);
+  for (int i = 0; i < count; ++i) {
+    const double excess = nodes[i][0] - cutoff, was = before[i] - cutoff;
+    const bool slow = excess > kSlow * was && std::isfinite(was);
+    if (slow && outcomes[i].fate == Fate::split && unstable(nodes[i]) <= kFewNeurons)
+      finish(cutoff, nodes[i], outcomes[i], scratch);
+  }
+  return operations;
+}
+
+int Boxes::unstable(double* node) const {
+  const std::uint8_t* states = layout_.states(node);
+  return int(std::count_if(states, states + model_->neurons,
+                           [](std::uint8_t state) { return state < kOn; }));
+}
+
+// Where the objective is flat along an oblique kink, boxes around it would have to be as
+// thin as the tolerance; the linear programs of its few unstable neurons are exact. What
+// they find or prove replaces what the relaxation did; if they do not end soon, the box
+// is split as it would have been.
+void Boxes::finish(double cutoff, double* node, Outcome& outcome, void* scratch) const {
+  const int d = model_->inputs, n = model_->neurons;
+  std::vector<double> copy(node, node + stride()), scores(d * kMostLanes), point(d);
+  Ranges ranges;
+  ranges.low.resize(std::size_t(n) * kMostLanes + 1);
+  ranges.high.resize(std::size_t(n) * kMostLanes + 1);
+  // The bounds of its neurons, once more.
+  const Trace trace{ranges.low.data(), ranges.high.data(), scores.data()};
+  double* own = copy.data();
+  Outcome again;
+  again.point = point.data();
+  table_->bound(*model_, settings_, layout_, cutoff, &own, 1, &again, scratch, &trace);
+  if (again.fate == Fate::closed) {
+    outcome.fate = Fate::closed;
+    outcome.dropped = std::max(outcome.dropped, again.dropped);
+    node[0] = own[0];
+    return;
+  }
+  ranges.lower.assign(layout_.lower(node), layout_.lower(node) + d);
+  ranges.upper.assign(layout_.upper(node), layout_.upper(node) + d);
+  const std::uint8_t* states = layout_.states(own);
+  for (const Stack& stack : model_->stacks)
+    for (std::size_t k = 0; k + 1 < stack.layers.size(); ++k)
+      for (int r = 0; r < stack.layers[k].rows; ++r) {
+        const int i = stack.layers[k].first + r;
+        if (states[i] < kOn) continue;
+        ranges.low[i] = states[i] == kOn ? 0.0 : -stack.layers[k].size[r];
+        ranges.high[i] = states[i] == kOn ? stack.layers[k].size[r] : 0.0;
+      }
+  const Signs signs(model_, table_, ranges);
+  const std::size_t width = signs.stride();
+  std::vector<double> open(width, 0.0), top(width), other(width);
+  signs.root(open.data());
+  double most = -kInfinity, value = outcome.value;
+  for (int programs = 0; !open.empty(); ++programs) {
+    if (programs == kMostPrograms) return;
+    std::copy(open.end() - std::ptrdiff_t(width), open.end(), top.begin());
+    open.resize(open.size() - width);
+    Outcome part;
+    part.point = point.data();
+    double* one = top.data();
+    signs.bound(cutoff, &one, 1, &part, scratch);
+    if (part.value > value) {
+      value = outcome.value = part.value;
+      std::copy(point.begin(), point.end(), outcome.point);
+    }
+    if (part.fate == Fate::stuck) return;
+    if (part.fate == Fate::closed) most = std::max(most, part.dropped);
+    if (part.fate == Fate::again) open.insert(open.end(), top.begin(), top.end());
+    if (part.fate != Fate::split) continue;
+    other = top;
+    signs.split(top.data(), other.data(), part);
+    open.insert(open.end(), top.begin(), top.end());
+    open.insert(open.end(), other.begin(), other.end());
+  }
+  node[0] = std::min(node[0], most);
+  outcome.fate = Fate::closed;
+  outcome.dropped = std::max(outcome.dropped, node[0]);
 }
 
 void Boxes::split(double* node, double* other, const Outcome& outcome) const {
@@ -40,6 +136,10 @@ void Boxes::clips(const double* before, const double* after,
 Signs::Signs(std::shared_ptr<const Model> model, const BoundTable* table, Ranges ranges)
     : Scheme(std::move(model), table), ranges_(std::move(ranges)),
       layout_{model_->inputs, model_->neurons} {}
+
+Signs::Signs(std::shared_ptr<const Model> model, const BoundTable* table,
+             std::vector<double> low, std::vector<double> high)
+    : Signs(model, table, Ranges{model->set.lower, model->set.upper, low, high}) {}
 
 // Nothing is tied yet: the program finds its own first basis.
 void Signs::root(double* node) const {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "model.hpp"
 
@@ -39,7 +40,7 @@ class Boxes : public Scheme {
   Boxes(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return table_->lanes; }
-  std::size_t scratch_bytes() const override { return table_->scratch_bytes(*model_); }
+  std::size_t scratch_bytes() const override;
   void root(double* node) const override;
   double bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                void* scratch) const override;
@@ -48,6 +49,10 @@ class Boxes : public Scheme {
              const std::function<void(int, double, double)>& told) const override;
 
  private:
+  // Close a box by linear programs that branch on its few unstable neurons.
+  void finish(double cutoff, double* node, Outcome& outcome, void* scratch) const;
+  int unstable(double* node) const;
+
   Settings settings_;
   BoxLayout layout_;
 };
@@ -55,6 +60,9 @@ class Boxes : public Scheme {
 // Signs of neurons on the whole set, bounded by linear programs.
 class Signs : public Scheme {
  public:
+  // Neurons between `low` and `high`, on the whole set or on a box of it.
+  Signs(std::shared_ptr<const Model> model, const BoundTable* table, std::vector<double> low,
+        std::vector<double> high);
   Signs(std::shared_ptr<const Model> model, const BoundTable* table, Ranges ranges);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return 1; }

@@ -86,6 +86,20 @@ class NeuronBounds:
 
         return NeuronBounds(put(self.lower, lower), put(self.upper, upper))
 
+    def with_hidden(self, lower: Array, upper: Array) -> NeuronBounds:
+        """A copy with other bounds of all hidden neurons, in the order of `flat`."""
+        sides = []
+        for flat, side in ((lower, self.lower), (upper, self.upper)):
+            at, members = 0, []
+            for member in side:
+                layers = []
+                for layer in member[:-1]:
+                    layers.append(flat[at : at + layer.size])
+                    at += layer.size
+                members.append((*layers, member[-1]))
+            sides.append(tuple(members))
+        return NeuronBounds(*sides)
+
     def member(self, i: int) -> NeuronBounds:
         """The bounds of member i alone."""
         return NeuronBounds((self.lower[i],), (self.upper[i],))

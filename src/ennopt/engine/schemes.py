@@ -6,8 +6,9 @@ there, else in NumPy; units of work carry it to other processes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +17,15 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.node import bound_nodes
-from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import OFF, ON, Bounded, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.engine.program import SignPrograms
-from ennopt.engine.tree import Explored, PlainTree, Tolerance, Tree
+from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
+
+SLOW, FEW_NEURONS, MOST_PROGRAMS = 0.8, 32, 64
+"""A box is finished by linear programs if bounding it took away less than this share of
+its parent's distance to the cutoff, and so few neurons are unstable; within so many
+programs."""
 
 
 class Scheme(Protocol):
@@ -120,7 +126,7 @@ class PlainBoxes:
     batch = 64
 
     def __init__(self, problem: Canonical, settings: NodeSettings) -> None:
-        self._model = NodeModel(problem)
+        self._problem, self._model = problem, NodeModel(problem)
         self._root = Nodes.root(self._model).packed()
         self._settings = settings
 
@@ -139,7 +145,40 @@ class PlainBoxes:
                 strict=True,
             )
         ]  # fmt: skip
-        return found, out.points[np.argsort(out.values)[-1:]]
+        points = [out.points[np.argsort(out.values)[-1:]]]
+        excess, was = batch.bound - cutoff, rows[:, 0] - cutoff
+        slow = (out.fate == Fate.SPLIT) & (excess > SLOW * was) & np.isfinite(was)
+        few = (batch.states < ON).sum(axis=1) <= FEW_NEURONS
+        for i in np.flatnonzero(slow & few):
+            found[i], more = self._finished(found[i], out, i, batch, cutoff)
+            points.append(more)
+        return found, np.concatenate(points)
+
+    def _finished(
+        self, found: Explored, out: Bounded, i: int, batch: Nodes, cutoff: float
+    ) -> tuple[Explored, Array]:
+        """Close a box by linear programs that branch on its few unstable neurons.
+
+        Where the objective is flat along an oblique kink, boxes around it would have
+        to be as thin as the tolerance; these programs are exact. If they do not end
+        soon, the box is split as it would have been.
+        """
+        box = self._model.domain.within(batch.lower[i], batch.upper[i])
+        state = batch.states[i]
+        sizes = np.concatenate([s for sizes in self._model.sizes for s in sizes[:-1]])
+        low = np.where(state == ON, 0.0, np.where(state == OFF, -sizes, out.lower[i]))
+        high = np.where(state == ON, sizes, np.where(state == OFF, 0.0, out.upper[i]))
+        known = self._problem.root.with_hidden(low, high)
+        alone = replace(self._problem.on(box, known), origin=None)
+        tree = PlainTree(alone, SignPrograms(alone, known), Level(cutoff))
+        tree.plant()
+        tree.explore(MOST_PROGRAMS, math.inf, math.inf, dive=1, threads=1)
+        if tree.open or tree.bound > cutoff:
+            return found, tree.points()[:1]
+        bound = min(float(found.node[0]), tree.bound)
+        return Explored(
+            Fate.CLOSED, found.node, dropped=max(found.dropped, bound)
+        ), tree.points()[:1]
 
     def split(self, node: Array, place: int, at: float) -> tuple[Array, Array]:
         """Both parts of a node."""

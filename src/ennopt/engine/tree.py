@@ -141,6 +141,17 @@ class Tolerance:
         return value + max(self.gap * max(abs(value), self.floor), self.least)
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A cutoff that is given, whatever values are found."""
+
+    level: float
+
+    def cutoff(self, value: float) -> float:
+        """The bound at which a node is closed."""
+        return self.level
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Explored:
     """What became of a node.
@@ -195,7 +206,7 @@ class PlainTree:
         self,
         problem: Canonical,
         scheme: PlainScheme,
-        tolerance: Tolerance,
+        tolerance: Tolerance | Level,
         journal: bool = False,
     ) -> None:
         self._problem, self._scheme = problem, scheme

@@ -1,0 +1,200 @@
+"""Linear constraints: what the set accepts, what a node knows, what a search proves."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from ennopt.canonical import Canonical
+from ennopt.domain import Domain, Rows
+from ennopt.engine.auto import Auto
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.compiled import kernel
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.network import Ensemble, Network
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools, UnsupportedProblemError
+from oracles import random_domain, random_ensemble, random_network
+
+
+def mixed(rng, d, count=2, equal=False):
+    """A box with rows that some of its points meet."""
+    box = random_domain(rng, d)
+    inside = box.sample(1, rng)[0]
+    matrix = rng.normal(size=(count, d))
+    at = matrix @ inside
+    least = at - rng.uniform(0.0, 0.3, size=count)
+    most = np.where(rng.random(count) < 0.5, np.inf, at + rng.uniform(0.1, 0.5, count))
+    if equal:
+        least[0] = most[0] = at[0]
+    return Domain(box.lower, box.upper, rows=Rows(matrix, least, most))
+
+
+def test_repaired_points_are_feasible(rng):
+    for k in range(30):
+        domain = mixed(rng, int(rng.integers(1, 7)), 3, equal=k % 2 == 0)
+        points = domain.repair(rng.normal(size=(40, domain.num_inputs)) * 3)
+        assert domain.feasible(points).mean() > 0.9
+        kept = domain.sample(50, rng)
+        assert len(kept) > 25
+        assert np.all(domain.feasible(kept))
+
+
+def test_half_spaces_hold_wherever_a_point_is_accepted(rng):
+    for k in range(20):
+        domain = mixed(rng, 4, 3, equal=k % 2 == 0)
+        slopes, sides = domain.half_spaces()
+        points = domain.sample(200, rng)
+        assert np.all(points @ slopes.T >= sides)
+
+
+def test_a_missed_constraint_is_not_accepted():
+    domain = Domain([0, 0], [1, 1], rows=Rows([[1.0, 1.0]], [1.0], [1.0]))
+    assert domain.contains([0.25, 0.75])
+    assert domain.contains([0.25, 0.75 + 1e-10])
+    assert not domain.contains([0.25, 0.75 + 1e-7])
+    assert not domain.contains([-0.25, 1.25])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (([[1.0, np.nan]], [0.0], [1.0]), "finite coefficients"),
+        (([[1.0, 1.0]], [2.0], [1.0]), "Exchange them"),
+        (([[1.0, 1.0]], [0.0, 1.0], [1.0]), "one lower and one upper"),
+        (([[1.0, 1.0]], [np.nan], [1.0]), "sides that a number"),
+    ],
+)
+def test_senseless_rows_are_refused(rows, message):
+    with pytest.raises(ValueError, match=message):
+        Rows(*rows)
+
+
+def test_rows_on_other_inputs_are_refused():
+    with pytest.raises(ValueError, match="3 inputs"):
+        Domain([0] * 3, [1] * 3, rows=Rows([[1.0, 1.0]], [0.0], [1.0]))
+
+
+# Searches.
+
+
+def exact_on(ensemble, domain):
+    """The largest prediction by a MILP of another kind: cells and linear programs.
+
+    Every activation pattern that a point of a grid shows is a polyhedron on which the
+    ensemble is linear; on small networks a fine grid meets all that matter.
+    """
+    slopes, sides = domain.half_spaces()
+    best = -np.inf
+    points = np.concatenate([domain.sample(4000, np.random.default_rng(0))])
+    patterns = {}
+    for x in points:
+        key = tuple(
+            (h > 0).tobytes()
+            for member in ensemble.members
+            for h in member.preactivations(x)[:-1]
+        )
+        patterns.setdefault(key, x)
+    bounds = list(zip(domain.lower, domain.upper, strict=True))
+    for x in patterns.values():
+        rows, limits, gradient, constant = [-slopes], [-sides], 0.0, 0.0
+        for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
+            a, c = member.weights[0], member.biases[0]
+            for w, b in zip(member.weights[1:], member.biases[1:], strict=True):
+                on = a @ x + c > 0
+                sign = np.where(on, -1.0, 1.0)
+                rows.append(sign[:, None] * a)
+                limits.append(-sign * c)
+                a, c = (w * on) @ a, (w * on) @ c + b
+            gradient = gradient + weight * a[0]
+            constant = constant + weight * c[0]
+        found = linprog(
+            -gradient, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits),
+            bounds=bounds,
+        )  # fmt: skip
+        if found.status == 0:
+            best = max(best, constant - found.fun)
+    return best
+
+
+WAYS = [
+    pytest.param(
+        False,
+        id="compiled",
+        marks=pytest.mark.skipif(kernel() is None, reason="no extension"),
+    ),
+    pytest.param(True, id="plain"),
+]
+
+
+@pytest.mark.parametrize("plain", WAYS)
+@pytest.mark.parametrize("equal", [False, True], ids=["inequalities", "equation"])
+def test_boxes_with_rows_agree_with_cells(plain, equal):
+    for seed in range(3 if plain else 20):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(2, 4))
+        ensemble = random_ensemble(rng, 2, d, (4, 3))
+        domain = mixed(rng, d, int(rng.integers(1, 4)), equal)
+        problem = Canonical.of(Problem(ensemble, domain))
+        tree = BoxSearch().scheme.open(problem, 1e-4, plain=plain)
+        start = domain.sample(50, rng)
+        tree.offer(start[np.argmax(problem.values(start))])
+        tree.plant()
+        done = 0
+        while tree.open and done < 20_000:
+            done += tree.explore(500, np.inf, 1e9, dive=64, threads=1)
+            for x in domain.repair(tree.candidates()):
+                if domain.contains(x):
+                    tree.offer(x)
+        assert tree.open == 0
+        exact = exact_on(ensemble, domain)
+        assert tree.bound >= exact - 1e-7
+        assert tree.value <= exact + 1e-6
+        assert tree.bound - tree.value <= 2e-4 * max(1.0, abs(exact))
+
+
+def test_the_answer_meets_its_constraints(rng):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        ensemble, domain = random_ensemble(rng, 2, 4, (8, 6)), mixed(rng, 4, 2, True)
+        result = Auto().solve(Problem(ensemble, domain), Tools(Limits(seconds=60)))
+        assert result.status is Status.OPTIMAL
+        assert domain.contains(result.x)
+        assert result.value == ensemble(result.x)[0]
+        assert ensemble(domain.sample(2000, rng)).max() <= result.bound
+
+
+@pytest.mark.parametrize("plain", WAYS)
+def test_contradictory_rows_are_infeasible_and_proved(plain):
+    net = random_network(np.random.default_rng(1), 3, (5, 4))
+    for rows in (
+        Rows([[1, 1, 1]], [4.0], [np.inf]),
+        Rows([[1, 1, 0], [1, -1, 0], [-2, 0, 0]], [1.2, 0.9, -1.5], [np.inf] * 3),
+    ):
+        domain = Domain([0] * 3, [1] * 3, rows=rows)
+        problem = Canonical.of(Problem(Ensemble([net]), domain))
+        tree = BoxSearch().scheme.open(problem, 1e-4, plain=plain)
+        tree.plant()
+        tree.explore(5000, np.inf, 1e9, dive=64, threads=1)
+        assert tree.open == 0
+        assert tree.bound == -np.inf
+        result = Auto().solve(problem, Tools())
+        assert result.status is Status.INFEASIBLE
+        assert result.x is None
+        assert result.bound == -np.inf
+
+
+def test_a_method_that_cannot_handle_rows_refuses_by_name(rng):
+    problem = Problem(random_ensemble(rng, 1, 3, (4,)), mixed(rng, 3))
+    with pytest.raises(UnsupportedProblemError, match="linear constraints"):
+        NeuronSearch().solve(problem, Tools())
+    assert isinstance(Auto().choose(problem).method, BoxSearch)
+
+
+def test_a_minimum_over_rows_is_told_in_its_own_sense():
+    net = Network([[[1.0, 2.0]]], [[0.0]])
+    domain = Domain([0, 0], [1, 1], rows=Rows([[1.0, 1.0]], [1.0], [1.0]))
+    result = Auto().solve(Problem(Ensemble([net]), domain, "min"), Tools())
+    assert result.value == pytest.approx(1.0, rel=2e-4)
+    assert result.bound <= 1.0 + 1e-9
+    np.testing.assert_allclose(result.x, [1.0, 0.0], atol=1e-3)
