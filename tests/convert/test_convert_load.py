@@ -2,9 +2,12 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,3 +235,12 @@ load(Ridge().fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0.0, 1.0, 2.0]))
 show()
 """
     assert run(code).splitlines() == ["loaded:", "loaded: sklearn"]
+
+
+def test_torch_is_pinned_for_our_own_tests_only():
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["torch"] == ["torch>=2.2"]
+    set_up = (root / "Makefile").read_text()
+    pin = re.search(r'pip install --quiet "torch==[\d.]+"', set_up)
+    assert pin.start() < set_up.index('".[test]"')
