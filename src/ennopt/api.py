@@ -8,7 +8,8 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-from ennopt.convert import load
+from ennopt.convert import load_with_original
+from ennopt.convert.verify import Original, rechecked
 from ennopt.domain import Domain
 from ennopt.methods import Method, method_named
 from ennopt.problem import Output, Problem, Sense
@@ -124,15 +125,32 @@ def minimize(
     return _optimize(model, domain, "min", output, method, backend, tools)
 
 
-def solve(problem: Problem, method: Method, tools: Tools) -> Result:
-    """Solve a problem of either sense: the one way in and out of a minimization."""
+def solve(
+    problem: Problem, method: Method, tools: Tools, original: Original | None = None
+) -> Result:
+    """Solve a problem of either sense: the one way in and out of a minimization.
+
+    Parameters
+    ----------
+    problem
+        What to optimize.
+    method
+        How.
+    tools
+        Limits, threads and the like.
+    original
+        The model that the ensemble was converted from, if there is one: it is asked
+        for its own prediction at the answer.
+    """
     if problem.sense == "min" and tools.callback is not None:
         tools = replace(tools, callback=_negating(tools.callback))
     result = method.solve(problem.maximized(), tools)
     if problem.ensemble.deviation is not None:
-        origin = {"deviation": problem.ensemble.deviation}
+        origin = {"import_deviation": problem.ensemble.deviation}
         result = replace(result, details=result.details | origin)
-    return result.negated() if problem.sense == "min" else result
+    if problem.sense == "min":
+        result = result.negated()
+    return result if original is None else rechecked(result, problem, original)
 
 
 def _optimize(
@@ -144,7 +162,7 @@ def _optimize(
     backend: str | None,
     tools: Tools,
 ) -> Result:
-    ensemble = load(model)
+    ensemble, original = load_with_original(model)
     problem = Problem(ensemble, Domain.of(domain, ensemble), sense, output)
     if isinstance(method, str):
         method = method_named(method, backend)
@@ -155,7 +173,7 @@ def _optimize(
         )
     elif not isinstance(method, Method):
         raise TypeError(f"Expected a method or its name, got {type(method).__name__}.")
-    return solve(problem, method, tools)
+    return solve(problem, method, tools, original)
 
 
 def _negating(callback: Callback) -> Callback:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ennopt.convert import PredictorNotSupportedError, graph
+from ennopt.convert.affine import Room, inputs
 from ennopt.convert.lower import to_ensemble
-from ennopt.convert.verify import combine, verified
+from ennopt.convert.verify import Original, combine, verified
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 
 
@@ -29,8 +30,9 @@ class Numbers:
 
 
 def traced(program, num_inputs=3):
-    source, (x,) = graph.inputs([(1, num_inputs)])
-    return to_ensemble(program(graph, x), source)
+    room = Room(stored=0)
+    source, (x,) = inputs([(1, num_inputs)], room)
+    return to_ensemble(program(graph, x), source, room)
 
 
 def check(program, rng, num_inputs=3):
@@ -206,19 +208,23 @@ def test_random_graphs_predict_as_numpy_does(seed):
     assert ensemble(points) == pytest.approx(expected, abs=1e-9 * size)
 
 
+def compared(ensemble, predict):
+    return verified(ensemble, Original(predict, "float64")).ensemble
+
+
 def test_a_wrong_conversion_is_never_returned(rng):
     ensemble = traced(mlp(rng, [3, 4, 1]))
     with pytest.raises(ModelConfigurationError, match="deviation"):
-        verified(ensemble, lambda x: ensemble(x) + 0.1 * np.abs(ensemble(x)).max())
+        compared(ensemble, lambda x: ensemble(x) + 0.1 * np.abs(ensemble(x)).max())
     with pytest.raises(ModelConfigurationError, match="deviation"):
-        verified(ensemble, lambda x: ensemble(x) * np.nan)
+        compared(ensemble, lambda x: ensemble(x) * np.nan)
     with pytest.raises(ModelConfigurationError, match="of a batch together"):
-        verified(ensemble, lambda x: ensemble(x).mean())
+        compared(ensemble, lambda x: ensemble(x).mean())
 
 
 def test_the_deviation_is_the_largest_distance(rng):
     ensemble = traced(mlp(rng, [3, 4, 1]))
-    moved = verified(ensemble, lambda x: ensemble(x) + 1e-6 * (x[:, :1] > 0))
+    moved = compared(ensemble, lambda x: ensemble(x) + 1e-6 * (x[:, :1] > 0))
     assert moved.deviation == pytest.approx(1e-6, rel=1e-6)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ennopt.api import available_cores, solve
 from ennopt.cli.bounds import add_bounds, read_domain
 from ennopt.cli.log import ProgressLog
-from ennopt.convert import load
+from ennopt.convert import load_with_original
 from ennopt.methods import METHODS, method_named
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
@@ -70,7 +70,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
-    ensemble = load(options.model)
+    ensemble, original = load_with_original(options.model)
     domain = read_domain(options, ensemble)
     if domain is None:
         raise ValueError(
@@ -91,7 +91,7 @@ def run_solve(options: argparse.Namespace) -> int:
         log = ProgressLog()
     tools = Tools(limits, threads, options.seed, callback=log)
     try:
-        result = solve(problem, method, tools)
+        result = solve(problem, method, tools, original)
     finally:
         if log is not None:
             log.close()
