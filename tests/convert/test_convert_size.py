@@ -167,9 +167,9 @@ def test_thousands_of_layers_load():
             ("Sub", f"{before} b", f"s{i}", {}, ""),
             ("Relu", f"s{i}", after, {}, ""),
         ]
-    ensemble = load(onnx_model(nodes, {"b": np.array(-0.5, np.float32)}))
+    ensemble = load(onnx_model(nodes, {"b": np.array(0.5, np.float32)}))
     assert ensemble.num_neurons == 9000
-    assert ensemble(np.zeros(3)).tolist() == [1500.0] * 3
+    assert ensemble([0.0, 1500.0, 2000.0]).tolist() == [0.0, 0.0, 500.0]
 
 
 def doubling(depth):

@@ -85,7 +85,7 @@ def _original(module: Any, torch: Any) -> Original:
 def _check_forward(module: Any, torch: Any) -> None:
     """Refuse modules that do not take one tensor, before torch speaks."""
     name = type(module).__name__
-    if getattr(module.forward, "__func__", None) is torch.nn.Module.forward:
+    if type(module).forward is torch.nn.Module.forward:
         if isinstance(module, torch.nn.ModuleList):
             remedy = "Pass list(modules) for the mean of its members."
         else:
@@ -96,7 +96,7 @@ def _check_forward(module: Any, torch: Any) -> None:
         )
     arguments = [
         p.name
-        for p in inspect.signature(module.forward).parameters.values()
+        for p in list(inspect.signature(type(module).forward).parameters.values())[1:]
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     if len(arguments) > 1:

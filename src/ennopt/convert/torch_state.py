@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,9 @@ def load_state_file(path: Path) -> Loaded:
             raise _unreadable(error, path) from error
         check_size(size // 8, stored, str(path))
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an error says it better
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (
         pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError,
         TypeError, AttributeError, OSError, MemoryError,
