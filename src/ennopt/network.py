@@ -481,7 +481,9 @@ def read_npz(path: str | Path) -> Ensemble:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"Expected an .npz file, got none at {path}.")
+        raise FileNotFoundError(
+            f"Expected an .npz file, got none at {shown(str(path))}."
+        )
     try:
         arrays = _read_arrays(path)
     except ModelConfigurationError:

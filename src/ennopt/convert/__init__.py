@@ -13,7 +13,13 @@ from typing import Any
 
 from ennopt.convert.errors import PredictorNotSupportedError
 from ennopt.convert.verify import Loaded, combined
-from ennopt.network import Ensemble, ModelConfigurationError, Network, read_npz
+from ennopt.network import (
+    Ensemble,
+    ModelConfigurationError,
+    Network,
+    read_npz,
+    shown,
+)
 
 __all__ = ["Loaded", "PredictorNotSupportedError", "load", "load_with_original"]
 
@@ -195,8 +201,8 @@ def _content(path: Path) -> str:
         head, names = _peek(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(
-            f"Expected the file of a model, got none at {path.absolute()}. Check the "
-            "path."
+            f"Expected the file of a model, got none at "
+            f"{shown(str(path.absolute()))}. Check the path."
         ) from error
     except IsADirectoryError as error:
         raise PredictorNotSupportedError(
@@ -205,7 +211,8 @@ def _content(path: Path) -> str:
         ) from error
     except OSError as error:
         raise type(error)(
-            f"Expected a file that can be read, got {error.strerror or error}: {path}."
+            f"Expected a file that can be read, got {error.strerror or error}: "
+            f"{shown(str(path))}."
         ) from error
     if "data.pkl" in names:
         return ".pt"

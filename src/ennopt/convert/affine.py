@@ -27,7 +27,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.network import Array, check_size
+from ennopt.network import Array, ModelConfigurationError, check_size
 
 ARRAY_COST = 128
 """Handling an array, however small, takes as long as writing so many numbers."""
@@ -149,7 +149,7 @@ class Value:
         return replace(self, pieces=pieces, shared=linear(self.shared[None])[0])
 
     def reserve(self, shape: Sequence[int]) -> None:
-        """Ask for the room of such a value with another shape."""
+        """Ask for the room that this value takes in another shape."""
         if self.room is not None:
             size = math.prod(shape)
             width = 1 + sum(p.width for p in self.pieces.values())
@@ -179,6 +179,8 @@ def inputs(shapes: Sequence[tuple[int, ...]], room: Room) -> tuple[Source, list[
     A shape includes the batch axis, of length one, where there is one.
     """
     sizes = [math.prod(shape) for shape in shapes]
+    if not sum(sizes):
+        raise ModelConfigurationError("Expected at least one input, got none.")
     room.spend(3 * sum(sizes))
     source = Source(sum(sizes), {}, np.zeros(0))
     eye, start, values = identities(source.width, 1)[0][:, 0], 0, []
@@ -235,21 +237,32 @@ def merged(
     pieces: Iterable[Piece], by: Callable[[Piece], object], room: Room | None
 ) -> list[Piece]:
     """Add up the pieces that share a key."""
-    groups: dict[object, Piece] = {}
-    for new in pieces:
-        key = by(new)
-        groups[key] = joined(groups[key], new, room) if key in groups else new
-    return list(groups.values())
+    groups: dict[object, list[Piece]] = {}
+    for piece in pieces:
+        groups.setdefault(by(piece), []).append(piece)
+    return [joined(group, room) for group in groups.values()]
 
 
-def joined(old: Piece, new: Piece, room: Room | None) -> Piece:
-    """The sum of two pieces of one member."""
+def joined(pieces: Sequence[Piece], room: Room | None) -> Piece:
+    """The sum of pieces of one member."""
+    if len(pieces) == 1:
+        return pieces[0]
     if room is not None:
-        size = max(old.constant.size * (old.width + new.width), ARRAY_COST)
-        room.spend(size)
-    same = old.weight == new.weight
-    f, g, weight = (1.0, 1.0, old.weight) if same else (old.weight, new.weight, 1.0)
-    reads = {s: f * a for s, a in old.reads.items()}
-    for s, a in new.reads.items():
-        reads[s] = reads[s] + g * a if s in reads else g * a
-    return Piece(weight, reads, f * old.constant + g * new.constant, old.layer)
+        size = pieces[0].constant.size * sum(p.width for p in pieces)
+        room.spend(max(size, ARRAY_COST * sum(1 + len(p.reads) for p in pieces)))
+    weight = common_weight(pieces)
+    reads: dict[Source, Array] = {}
+    total = np.zeros(pieces[0].constant.shape)
+    for piece in pieces:
+        factor = 1.0 if piece.weight == weight else piece.weight
+        total += factor * piece.constant
+        for s, a in piece.reads.items():
+            scaled = a if factor == 1.0 else factor * a
+            reads[s] = reads[s] + scaled if s in reads else scaled
+    return Piece(weight, reads, total, pieces[0].layer)
+
+
+def common_weight(pieces: Iterable[Piece]) -> float:
+    """The weight of all pieces if they have the same, else one."""
+    weights = {piece.weight for piece in pieces}
+    return weights.pop() if len(weights) == 1 else 1.0

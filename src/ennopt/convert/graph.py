@@ -23,6 +23,7 @@ from ennopt.convert.affine import (
     Tensor,
     Value,
     as_value,
+    common_weight,
     identities,
     is_identity,
     joined,
@@ -53,7 +54,7 @@ def add(left: Tensor | float, right: Tensor | float) -> Value:
     left, right = left.unscaled(), right.unscaled()
     pieces = left.pieces | right.pieces
     for key in left.pieces.keys() & right.pieces.keys():
-        pieces[key] = joined(left.pieces[key], right.pieces[key], room)
+        pieces[key] = joined([left.pieces[key], right.pieces[key]], room)
     return Value(pieces, left.shared + right.shared, room=room)
 
 
@@ -219,7 +220,7 @@ def relu(value: Tensor) -> Value:
     rows = total.reshape(-1, width)
     if value.room is not None:
         value.room.spend(ARRAY_COST * len(rows) * len(reads) + 2 * rows.size)
-    zero = np.zeros(shape)
+    zero, blank = np.zeros(shape), np.broadcast_to(0.0, shape)
     parts: list[Piece] = []
     for i, (row, block) in enumerate(
         zip(rows, identities(width, len(rows)), strict=True)
@@ -233,7 +234,7 @@ def relu(value: Tensor) -> Value:
             zero.reshape(-1, width)[i] = np.maximum(row, 0.0)
             continue
         placed = {Source(width, own, row): block.reshape(width, *shape)}
-        parts.append(Piece(1.0, placed, np.zeros(shape), None))
+        parts.append(Piece(1.0, placed, blank, None))
     pieces = merged(parts, Piece.key, value.room)
     return Value({p.key(): p for p in pieces}, zero, room=value.room)
 
@@ -374,8 +375,7 @@ def _placed(
     room: Room | None,
 ) -> Piece:
     """One piece from pieces of one member, each with its place in `shape`."""
-    weights = {piece.weight for _, piece in parts}
-    weight = weights.pop() if len(weights) == 1 else 1.0
+    weight = common_weight(piece for _, piece in parts)
     blocks: dict[Source, list[tuple[tuple[slice, ...], Array]]] = {}
     constants = []
     for here, piece in parts:
