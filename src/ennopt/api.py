@@ -69,6 +69,8 @@ def maximize(
     -------
     Result
         At a limit or after Ctrl-C, the best answer so far and the bound so far.
+        A model of another framework is asked for its own prediction at the answer,
+        `Result.original`.
 
     Examples
     --------

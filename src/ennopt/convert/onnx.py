@@ -30,7 +30,7 @@ from ennopt.network import (
 _INPUT_TYPES = {1: np.float32, 10: np.float16, 11: np.float64}  # TensorProto.DataType
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
-_SHAPE_LENGTH = 64  # of the longest shape that NumPy knows
+_SHAPE_LENGTH = 128  # of what tells the shape of a result: NumPy knows 64 axes
 
 NODE_LIMIT = 1_000_000
 """Nodes that a graph may have when the functions it calls are written out."""
@@ -74,7 +74,7 @@ def _load_external(model: Any, path: Path, onnx: Any) -> None:
     folder = path.resolve().parent
     helper = onnx.external_data_helper
     tensors = [t for t in _tensors(model.graph) if helper.uses_external_data(t)]
-    asked, files = 0, {path.resolve()}
+    asked, stored, files = 0, path.stat().st_size, set()
     for tensor in tensors:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -89,14 +89,12 @@ def _load_external(model: Any, path: Path, onnx: Any) -> None:
                 f"Expected the external data file {location!r} beside {path}, got "
                 "none. Copy it there."
             )
-        files.add(target)
         try:
-            asked += int(entries.get("length", target.stat().st_size))
-            check_size(
-                asked // 4,
-                sum(file.stat().st_size for file in files) // 4,
-                f"tensor {tensor.name!r} of {path}",
-            )
+            size = target.stat().st_size
+            stored += 0 if target in files else size
+            files.add(target)
+            asked += int(entries.get("length", size))
+            check_size(asked // 4, stored // 4, f"tensor {tensor.name!r} of {path}")
             helper.load_external_data_for_tensor(tensor, str(folder))
         except ModelConfigurationError:
             raise
@@ -342,7 +340,7 @@ def _fold(
         if node.op_type == "Constant":  # stored, not computed
             room.spend(ARRAY_COST)
         else:
-            room.spend(_folded_size(node, names, opsets, onnx))
+            room.spend(_folded_size(node, names, versions, onnx))
         evaluator = reference.ReferenceEvaluator(
             onnx.helper.make_model(small, opset_imports=opsets)
         )
@@ -364,32 +362,35 @@ def _fold(
     return results
 
 
-def _folded_size(node: Any, known: dict[str, Any], opsets: list[Any], onnx: Any) -> int:
+def _folded_size(
+    node: Any, known: dict[str, Any], versions: dict[str, int], onnx: Any
+) -> int:
     """How many numbers the outputs of a node of constants have, before it runs."""
     helper = onnx.helper
-    version = next(o.version for o in opsets if o.domain in (node.domain, "ai.onnx"))
+    version = versions.get("", versions.get("ai.onnx", 1))
     types = {
         name: helper.make_tensor_type_proto(
             helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
         )
         for name, array in known.items()
     }
-    shapes = {  # what tells the shape of an output is short
+    shapes = {
         name: onnx.numpy_helper.from_array(np.asarray(array), name)
         for name, array in known.items()
         if array.size <= _SHAPE_LENGTH
     }
     results = onnx.shape_inference.infer_node_outputs(
-        onnx.defs.get_schema(node.op_type, version, node.domain), node, types, shapes,
-        opset_imports=opsets,
+        onnx.defs.get_schema(node.op_type, version, ""), node, types, shapes,
+        opset_imports=[helper.make_opsetid("", version)],
     )  # fmt: skip
     longest = sum(array.size for array in known.values())  # of an axis that is unknown
     size = ARRAY_COST
-    for kind in results.values():
-        dims = kind.tensor_type.shape.dim
+    for kind in (result.tensor_type for result in results.values()):
+        if not kind.HasField("shape"):
+            raise ValueError("a result of a size that nothing tells")
         size += math.prod(
-            d.dim_value if d.WhichOneof("value") == "dim_value" else longest
-            for d in dims
+            max(d.dim_value, 0) if d.WhichOneof("value") == "dim_value" else longest
+            for d in kind.shape.dim
         )
     return size
 
