@@ -6,7 +6,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from ennopt.network import Ensemble, ModelConfigurationError, Network, read_npz
+from ennopt.network import (
+    Ensemble,
+    ModelConfigurationError,
+    Network,
+    check_size,
+    read_npz,
+    shown,
+)
 from oracles import random_ensemble, random_network
 
 SEEDS = range(5)
@@ -223,3 +230,37 @@ def test_a_file_with_a_damaged_array_inside_is_refused(tmp_path, rng):
     path.write_bytes(bytes(data))
     with pytest.raises(ModelConfigurationError):
         read_npz(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["red\x1b[31m", "line\nbreak", "\u202egnp.exe", "\x9bcontrol", "half\ud800"]
+)
+def test_what_cannot_be_seen_is_shown_escaped(text):
+    assert shown(text).isprintable()
+    assert shown(text) == repr(text)[1:-1]
+    assert shown(shown(text)) == shown(text)
+
+
+def test_what_can_be_seen_is_shown_as_it_is():
+    for text in ("température", "débit µ", "流量", "a b", "C:\\temp", "it's", ""):
+        assert shown(text) == text
+
+
+def test_errors_and_summaries_do_not_print_names_raw(rng):
+    name = "heat\x1b]0;owned\x07"
+    ensemble = Ensemble((random_network(rng, 1),), input_names=(name,), source=name)
+    assert ensemble.input_names == (name,)
+    assert repr(ensemble).isprintable()
+    assert str(ModelConfigurationError(f"Expected one, got {name}.")).isprintable()
+    again = pickle.loads(pickle.dumps(ModelConfigurationError(name)))
+    assert str(again) == shown(name)
+
+
+def test_sizes_are_refused_with_the_place_and_the_limit():
+    check_size(2**27 + 16 * 100, 100, "node 'a'")
+    with pytest.raises(
+        ModelConfigurationError,
+        match=r"at most 134,219,328 numbers \(1 GiB\) to read, got 134,219,329 "
+        r"\(100 of them stored\) at node 'a'",
+    ):
+        check_size(2**27 + 16 * 100 + 1, 100, "node 'a'")

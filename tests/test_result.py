@@ -159,6 +159,28 @@ def test_a_run_carries_the_gap_asked_for_and_explains_a_larger_one():
     assert "near zero" in result.notes[0]
 
 
+def test_names_and_notes_are_shown_escaped_and_kept_exactly():
+    names = ("a\x1b[2J", "b")
+    result = some_result(names=names, notes=("not \x1b[31mso",))
+    assert all(line.isprintable() for line in result.summary().splitlines())
+    assert r"a\x1b[2J = 0.1" in result.summary()
+    again = Result.from_json(result.to_json())
+    assert again.names == names
+    assert tuple(again.by_name) == names
+
+
+def test_a_result_tells_the_original_and_its_distance():
+    result = some_result(original=1.2500001)
+    assert result.deviation == pytest.approx(1e-7)
+    assert "the original model predicts 1.2500001 there (deviation 1e-07)" in (
+        result.summary()
+    )
+    assert Result.from_json(result.to_json()).to_json() == result.to_json()
+    assert result.negated().negated().to_json() == result.to_json()
+    assert result.negated().deviation == result.deviation
+    assert some_result().deviation is None
+
+
 def test_a_run_keeps_the_best_value_and_the_lowest_bound():
     with Tools().start(LINE, "test") as run:
         assert run.offer(np.array([[0.25], [0.5]]))

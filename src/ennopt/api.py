@@ -6,7 +6,8 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-from ennopt.convert import load
+from ennopt.convert import load_with_original
+from ennopt.convert.verify import Original, rechecked
 from ennopt.domain.reading import read_domain
 from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
@@ -95,6 +96,8 @@ def maximize(
     -------
     Result
         At a limit or after Ctrl-C, the best answer so far and the bound so far.
+        A model of another framework is asked for its own prediction at the answer,
+        `Result.original`.
 
     Examples
     --------
@@ -176,8 +179,17 @@ def solve(
     callback: Callback | None = None,
     executor: Executor | None = None,
     verbose: bool = False,
+    original: Original | None = None,
 ) -> Result:
     """Solve a `Problem`; the keywords are those of `maximize`.
+
+    Parameters
+    ----------
+    problem, method
+        What to optimize, and how.
+    original
+        The model that the ensemble was converted from, if there is one: it is asked
+        for its own prediction at the answer. See `ennopt.convert.load_with_original`.
 
     Examples
     --------
@@ -201,7 +213,7 @@ def solve(
         executor=executor,
         callback=callback,
     )
-    return _solve(problem, method_of(method, backend), tools, verbose)
+    return _solve(problem, method_of(method, backend), tools, verbose, original)
 
 
 def _optimize(
@@ -214,25 +226,31 @@ def _optimize(
     tools: Tools,
     verbose: bool,
 ) -> Result:
-    ensemble = load(model)
+    ensemble, original = load_with_original(model)
     problem = Problem(ensemble, read_domain(domain, ensemble, data), sense, output)
-    return _solve(problem, method, tools, verbose)
+    return _solve(problem, method, tools, verbose, original)
 
 
-def _solve(problem: Problem, method: Method, tools: Tools, verbose: bool) -> Result:
-    """Solve a problem of either sense."""
+def _solve(
+    problem: Problem,
+    method: Method,
+    tools: Tools,
+    verbose: bool,
+    original: Original | None,
+) -> Result:
+    """Solve a problem of either sense, and ask the original model at the answer."""
     if verbose:
         log = ProgressLog(f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}")
         tools = replace(tools, callback=_logging(log, tools.callback))
         try:
-            return _solve(problem, method, tools, verbose=False)
+            return _solve(problem, method, tools, False, original)
         finally:
             log.close()
     result = method.solve(problem, tools)
     if problem.ensemble.deviation is not None:
-        origin = {"deviation": problem.ensemble.deviation}
+        origin = {"import_deviation": problem.ensemble.deviation}
         result = replace(result, details=result.details | origin)
-    return result
+    return result if original is None else rechecked(result, problem, original)
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

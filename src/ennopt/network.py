@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,58 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[np.float64]
 
 
+SIZE_LIMIT = 2**27
+"""Numbers that any model may take while it is read: 1 GiB of float64."""
+
+SIZE_GROWTH = 16
+"""Numbers that reading may take beyond `SIZE_LIMIT` for each number stored."""
+
+
+def shown(text: str) -> str:
+    r"""Text from a model or a table, safe to print.
+
+    Names are kept exactly as they were given. Where they are shown, characters that
+    cannot be seen are escaped as Python does, so that a name can neither move the
+    cursor of a terminal nor change the order of what stands beside it.
+
+    Examples
+    --------
+    >>> print(shown("heat") + " " + shown("flow\x1b[2J"))
+    heat flow\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class ModelConfigurationError(ValueError):
     """The model was recognised, but its configuration cannot be optimized over."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
+
+
+def check_size(numbers: int, stored: int, where: str) -> None:
+    """Refuse a model that would grow far beyond what is stored of it.
+
+    Called with sizes that a file declares, before anything of these sizes exists.
+
+    Parameters
+    ----------
+    numbers
+        How many numbers reading it takes so far.
+    stored
+        How many numbers are stored of it.
+    where
+        The place that asks for the last of them.
+    """
+    limit = SIZE_LIMIT + SIZE_GROWTH * stored
+    if numbers > limit:
+        raise ModelConfigurationError(
+            f"Expected a model that takes at most {limit:,} numbers "
+            f"({limit / 2**27:.3g} GiB) to read, got {numbers:,} ({stored:,} of them "
+            f"stored) at {where}. A trained network alone takes far less."
+        )
 
 
 def frozen(values: npt.ArrayLike) -> Array:
@@ -395,21 +445,23 @@ class Ensemble:
             shapes[repr(member)] = shapes.get(repr(member), 0) + 1
         text = ", ".join(f"{n} x {shape}" for shape, n in shapes.items())
         if np.ptp(self.weights) > 0 or not math.isclose(self.weights.sum(), 1.0):
-            text += f", weights={np.array2string(self.weights, precision=4)}"
+            text += (
+                f", weights={np.array2string(self.weights, precision=4, threshold=10)}"
+            )
         if self.source:
-            text += f", from {self.source}"
+            text += f", from {shown(self.source)}"
         if self.deviation is not None:
             text += f", deviation {self.deviation:.1e}"
         return f"Ensemble({text})"
 
 
-# What NumPy and zipfile raise on damaged archives, found by flipping bytes.
+# What zipfile, zlib and the reader of headers raise on damaged archives, found by
+# flipping bytes.
 _UNREADABLE = (
     ValueError,
     OSError,
     EOFError,
     KeyError,
-    MemoryError,
     RuntimeError,
     SyntaxError,
     TypeError,
@@ -428,18 +480,59 @@ def read_npz(path: str | Path) -> Ensemble:
         When the file is damaged or is not an ensemble.
     """
     path = Path(path)
-    with path.open("rb") as stream:
-        try:
-            archive = np.load(stream, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ValueError("it holds a single array")
-            arrays = {name: archive[name] for name in archive.files}
-        except _UNREADABLE as error:
-            raise ModelConfigurationError(
-                "Expected an .npz archive of plain arrays, got a file that cannot be "
-                f"read as one ({error}): {path}."
-            ) from error
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected an .npz file, got none at {shown(str(path))}."
+        )
+    try:
+        arrays = _read_arrays(path)
+    except ModelConfigurationError:
+        raise
+    except _UNREADABLE as error:
+        raise ModelConfigurationError(
+            "Expected an .npz archive of plain arrays, got a file that cannot be "
+            f"read as one ({error}): {path}. Write it with Ensemble.save."
+        ) from error
     return _ensemble_of(arrays, path)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        if stream.read(6) == b"\x93NUMPY":
+            raise ValueError("it holds a single array")
+        with zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+            size = sum(entry.file_size for entry in entries)
+            check_size(size // 8, path.stat().st_size // 8, str(path))
+            return {
+                entry.filename.removesuffix(".npy"): _read_array(archive, entry)
+                for entry in entries
+            }
+
+
+def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
+    """One array, made only after its header was found to fit the bytes there are."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{entry.filename!r} is compressed in an unusual way")
+    with archive.open(entry) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in readers:
+            raise ValueError(f"{entry.filename!r} is of an unknown version {version}")
+        shape, by_column, dtype = readers[version](member)
+        if dtype.hasobject:
+            raise ValueError(f"{entry.filename!r} holds Python objects, not numbers")
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or size != entry.file_size - member.tell():
+            raise ValueError(
+                f"{entry.filename!r} declares {size:,} bytes and holds "
+                f"{entry.file_size - member.tell():,}"
+            )
+        order: Literal["C", "F"] = "F" if by_column else "C"
+        return np.ndarray(shape, dtype, member.read(), order=order)
 
 
 def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:

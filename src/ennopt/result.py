@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ennopt.network import Array, frozen
+from ennopt.network import Array, frozen, shown
 from ennopt.problem import Sense, relative_gap
 
 MEMORY = 2.0 * 2**30
@@ -130,6 +130,9 @@ class Result:
         No feasible point predicts better: proved. Infinite if nothing was.
     member_values
         Prediction of each member at `x`, (num_members,).
+    original
+        What the model that was given predicts at `x`, in its own arithmetic;
+        ``None`` when there is no other model than the ensemble.
     nodes
         Search nodes.
     seconds
@@ -155,6 +158,7 @@ class Result:
     value: float
     bound: float
     member_values: Array
+    original: float | None = None
     nodes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     history: tuple[Event, ...] = ()
@@ -188,6 +192,11 @@ class Result:
         return float(np.std(self.member_values)) if self.member_values.size else 0.0
 
     @property
+    def deviation(self) -> float | None:
+        """``|original - value|``, if there is an original."""
+        return None if self.original is None else abs(self.original - self.value)
+
+    @property
     def by_name(self) -> dict[str, float]:
         """The best point by input name, in original units."""
         if self.x is None:
@@ -209,6 +218,7 @@ class Result:
             "x_by_name": None if self.x is None else self.by_name,
             "names": list(self.names),
             "gap": self.gap,
+            "deviation": self.deviation,
             "member_values": self.member_values.tolist(),
             "member_std": self.member_std,
             "history": [list(event) for event in self.history],
@@ -225,7 +235,7 @@ class Result:
         """Read back what `to_json` wrote."""
         data = json.loads(text)
         worst = -math.inf if data["sense"] == "max" else math.inf
-        for derived in ("gap", "member_std", "x_by_name"):
+        for derived in ("deviation", "gap", "member_std", "x_by_name"):
             data.pop(derived, None)
 
         def known(entry: float | None, unknown: float) -> float:
@@ -253,24 +263,32 @@ class Result:
             f"node{'s' * (self.nodes != 1)}",
         ]
         if self.x is not None:
-            width = max(len(name) for name in self.names)
+            names = [shown(name) for name in self.names]
+            width = max(map(len, names))
             lines += [
-                f"  {name:<{width}} = {x:.8g}" for name, x in self.by_name.items()
+                f"  {name:<{width}} = {x:.8g}"
+                for name, x in zip(names, self.x, strict=True)
             ]
             low, high = self.member_values.min(), self.member_values.max()
             lines.append(
                 f"  members predict {low:.6g} to {high:.6g} "
                 f"(standard deviation {self.member_std:.3g})"
             )
-        if "deviation" in self.details:
-            deviation = self.details["deviation"]
+        if self.original is not None:
             lines.append(
-                f"  checked against the original model: deviation {deviation:.1e}"
+                f"  the original model predicts {self.original:.8g} there "
+                f"(deviation {self.deviation:.1g})"
+            )
+        elif "import_deviation" in self.details:
+            deviation = self.details["import_deviation"]
+            lines.append(
+                f"  compared with the original model when loaded: deviation "
+                f"{deviation:.1g}"
             )
         if "auto" in self.details:
             chosen = self.method.partition("(")[0]
             lines.append(f"  auto chose {chosen}: {self.details['auto']}")
-        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
 
     def _headline(self) -> str:

@@ -250,6 +250,16 @@ def test_every_importer_gives_the_same_optimum(route, converted):
     assert truth()(answer.x)[0] == pytest.approx(truth()(x)[0], abs=1e-5)
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_importer_lets_the_original_speak_at_the_answer(route, tmp_path):
+    answer = ennopt.maximize(ROUTES[route](tmp_path), BOX, threads=1)
+    if route in ("network", "npz"):
+        assert answer.original is None
+    else:
+        assert answer.original == pytest.approx(answer.value, abs=1e-5)
+        assert not [note for note in answer.notes if "original" in note]
+
+
 # The same members behind scaled inputs and a scaled target, with a negative factor.
 
 

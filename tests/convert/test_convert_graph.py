@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ennopt.convert import PredictorNotSupportedError, graph
+from ennopt.convert.affine import Room, identities, inputs, is_identity
 from ennopt.convert.lower import to_ensemble
-from ennopt.convert.verify import combine, verified
+from ennopt.convert.verify import Original, combine, verified
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 
 
@@ -29,8 +30,9 @@ class Numbers:
 
 
 def traced(program, num_inputs=3):
-    source, (x,) = graph.inputs([(1, num_inputs)])
-    return to_ensemble(program(graph, x), source)
+    room = Room(stored=0)
+    source, (x,) = inputs([(1, num_inputs)], room)
+    return to_ensemble(program(graph, x), source, room)
 
 
 def check(program, rng, num_inputs=3):
@@ -206,19 +208,23 @@ def test_random_graphs_predict_as_numpy_does(seed):
     assert ensemble(points) == pytest.approx(expected, abs=1e-9 * size)
 
 
+def compared(ensemble, predict):
+    return verified(ensemble, Original(predict, "float64")).ensemble
+
+
 def test_a_wrong_conversion_is_never_returned(rng):
     ensemble = traced(mlp(rng, [3, 4, 1]))
     with pytest.raises(ModelConfigurationError, match="deviation"):
-        verified(ensemble, lambda x: ensemble(x) + 0.1 * np.abs(ensemble(x)).max())
+        compared(ensemble, lambda x: ensemble(x) + 0.1 * np.abs(ensemble(x)).max())
     with pytest.raises(ModelConfigurationError, match="deviation"):
-        verified(ensemble, lambda x: ensemble(x) * np.nan)
+        compared(ensemble, lambda x: ensemble(x) * np.nan)
     with pytest.raises(ModelConfigurationError, match="of a batch together"):
-        verified(ensemble, lambda x: ensemble(x).mean())
+        compared(ensemble, lambda x: ensemble(x).mean())
 
 
 def test_the_deviation_is_the_largest_distance(rng):
     ensemble = traced(mlp(rng, [3, 4, 1]))
-    moved = verified(ensemble, lambda x: ensemble(x) + 1e-6 * (x[:, :1] > 0))
+    moved = compared(ensemble, lambda x: ensemble(x) + 1e-6 * (x[:, :1] > 0))
     assert moved.deviation == pytest.approx(1e-6, rel=1e-6)
 
 
@@ -236,3 +242,34 @@ def test_members_with_different_input_names_do_not_combine():
     with pytest.raises(ModelConfigurationError, match="same inputs"):
         combine([one, two])
     assert combine([one, Ensemble((net,))]).input_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("width", "num_rows"), [(1, 1), (1, 4), (3, 1), (3, 2), (4, 5)]
+)
+def test_identities_are_placed_in_their_rows(width, num_rows):
+    for i, block in enumerate(identities(width, num_rows)):
+        expected = np.zeros((width, num_rows, width))
+        expected[:, i] = np.eye(width)
+        assert np.array_equal(block, expected)
+        assert not block.flags.writeable
+        if width > 1:
+            assert is_identity(block) == (num_rows == 1)
+
+
+def test_only_identities_pass_for_one():
+    (eye,) = identities(4, 1)
+    for other in (eye[::-1], eye[..., ::-1], 2 * eye, eye[:3], eye[..., 1:], 0 * eye):
+        assert not is_identity(other)
+    assert not is_identity(eye[1:, :, :-1])  # a diagonal beside the main one
+    assert not is_identity(identities(4, 2)[0][:, 1])  # a row of zeros
+    assert is_identity(eye[:, 0])
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4,), (1, 1, 4)])
+def test_a_layer_on_the_input_keeps_its_weights_whatever_its_rank(shape, rng):
+    room = Room(stored=0)
+    source, (x,) = inputs([shape], room)
+    w = rng.normal(size=(4, 3))
+    (member,) = to_ensemble(graph.matmul(x, w), source, room).members
+    assert np.array_equal(member.weights[0], w.T)

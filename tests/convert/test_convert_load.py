@@ -1,10 +1,14 @@
 """What `load` recognises, and what it refuses, without any framework."""
 
 import json
+import os
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,22 +145,73 @@ def test_pickles_are_never_opened(suffix, tmp_path):
 
 
 def test_other_files_are_refused_with_what_is_accepted(tmp_path):
-    for name in ("model.csv", "model", "model.h5"):
+    for name in ("model.csv", "model", "model.h5", "model.tflite"):
         (tmp_path / name).write_text("x")
         with pytest.raises(PredictorNotSupportedError, match=r"\.keras"):
             load(tmp_path / name)
-    with pytest.raises(PredictorNotSupportedError, match="folder"):
-        load(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
-        load(tmp_path / "missing.npz")
 
 
 @pytest.mark.parametrize(
-    "model", [3, None, object(), {}, {"a": 1}, np.ones(3), Network]
+    "suffix", [".npz", ".onnx", ".keras", ".pt", ".h5", ".txt", ""]
+)
+def test_what_is_not_there_or_cannot_be_read_is_told_in_a_sentence(suffix, tmp_path):
+    missing = tmp_path / f"missing{suffix}"
+    with pytest.raises(FileNotFoundError, match=f"got none at {missing}. Check"):
+        load(missing)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileNotFoundError, match="got none at"):
+        load(tmp_path / "file" / f"inside{suffix}")
+    folder = tmp_path / f"folder{suffix}"
+    folder.mkdir()
+    with pytest.raises(PredictorNotSupportedError, match=f"got a folder: {folder}"):
+        load(folder)
+    unreadable = tmp_path / f"unreadable{suffix}"
+    unreadable.symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match=r"^Expected a file .* got Input/output error: "):
+        load(unreadable)
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)  # nobody writes to it: opening it would wait for ever
+    with pytest.raises(OSError, match="got a device or a pipe"):
+        load(pipe)
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".keras", ".pt", ".txt"])
+def test_a_file_with_the_suffix_of_another_kind_is_told_its_own(suffix, tmp_path):
+    path = tmp_path / f"model{suffix}"
+    Ensemble((NET,)).save(path)
+    with pytest.raises(ModelConfigurationError, match=r"in \.npz, got .* Rename it"):
+        load(path)
+
+
+@pytest.mark.parametrize("content", ["pickle", "objects", "text"])
+def test_no_advice_of_numpy_is_passed_on(content, tmp_path):
+    path = tmp_path / "model.npz"
+    {
+        "pickle": lambda: path.write_bytes(pickle.dumps([1, 2])),
+        "objects": lambda: np.savez(path, a=np.array([{}], dtype=object)),
+        "text": lambda: path.write_text("hello"),
+    }[content]()
+    with pytest.raises(ModelConfigurationError, match=r"Ensemble\.save") as caught:
+        load(path)
+    assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "model", [3, None, object(), {}, {"a": 1}, {"a": NET}, np.ones(3), b"model.npz"]
 )
 def test_what_is_no_model_is_refused_with_what_is_accepted(model):
     with pytest.raises(PredictorNotSupportedError, match="Accepted are scikit-learn"):
         load(model)
+
+
+def test_a_class_is_no_model():
+    with pytest.raises(PredictorNotSupportedError, match="got the class Network"):
+        load(Network)
+
+
+def test_a_text_is_no_list_of_names():
+    with pytest.raises(TypeError, match="got the text 'ab'"):
+        load(NET, input_names="ab")
 
 
 def test_no_models_are_no_ensemble():
@@ -232,3 +287,12 @@ load(Ridge().fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0.0, 1.0, 2.0]))
 show()
 """
     assert run(code).splitlines() == ["loaded:", "loaded: sklearn"]
+
+
+def test_torch_is_pinned_for_our_own_tests_only():
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["torch"] == ["torch>=2.2"]
+    set_up = (root / "Makefile").read_text()
+    pin = re.search(r'pip install --quiet "torch==[\d.]+"', set_up)
+    assert pin.start() < set_up.index('".[test]"')

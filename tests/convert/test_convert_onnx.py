@@ -243,6 +243,32 @@ def test_no_damage_gives_another_kind_of_error(tmp_path):
     assert 0 < loaded < 150
 
 
+ESCAPE = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("where", ["operator", "node", "tensor", "output", "producer"])
+def test_names_of_a_file_are_not_printed_raw(where):
+    model = model_of(HIDDEN + OUTPUT, NET)
+    if where == "operator":
+        model.graph.node[0].op_type = ESCAPE
+    elif where == "node":
+        model.graph.node[0].name = ESCAPE
+        model.graph.node[0].op_type = "Sin"
+    elif where == "tensor":
+        model.graph.initializer[0].name = ESCAPE
+        model.graph.initializer[0].dims[:] = [7]
+    elif where == "output":
+        model.graph.output[0].name = ESCAPE
+    else:
+        model.producer_name = ESCAPE
+    try:
+        text = repr(load(model))
+    except (ModelConfigurationError, PredictorNotSupportedError) as error:
+        text = str(error)
+    assert "owned" in text
+    assert text.isprintable()
+
+
 # External data.
 
 

@@ -239,6 +239,27 @@ def test_what_is_not_piecewise_linear_is_refused_by_name(model, y, name):
 
 
 @pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        (
+            MLPClassifier(max_iter=5),
+            "got the classifier MLPClassifier. .*fit a regressor",
+        ),
+        (
+            RandomForestRegressor(2),
+            "got RandomForestRegressor. Only networks with ReLU",
+        ),
+        (mlp(activation="tanh"), "got tanh .*with ReLU in its place"),
+        (StandardScaler(), "got StandardScaler. Pass the pipeline"),
+    ],
+)
+def test_what_is_refused_comes_with_a_remedy(model, remedy):
+    target = (Y > 500).astype(int) if isinstance(model, MLPClassifier) else Y
+    with pytest.raises(PredictorNotSupportedError, match=remedy):
+        load(fit(model, y=target))
+
+
+@pytest.mark.parametrize(
     "model",
     [mlp(), Ridge(), make_pipeline(StandardScaler(), mlp()), BaggingRegressor(mlp()),
      VotingRegressor([("a", mlp())]), TransformedTargetRegressor(mlp()),

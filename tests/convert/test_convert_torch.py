@@ -241,6 +241,48 @@ def test_what_cannot_be_converted_is_named(name):
         load(REFUSED[name])
 
 
+def taking(forward):
+    """A module of a class of its own with this forward pass."""
+    kind = type("Arguments", (nn.Module,), {"forward": forward})
+    module = kind()
+    module.net = mlp()
+    return module
+
+
+NOT_ONE_TENSOR = {
+    "got ModuleList, .*list\\(modules\\)": members(),
+    "got ModuleDict, which has none": nn.ModuleDict({"a": mlp()}),
+    "got 2: a, b, in Arguments. Wrap it": taking(lambda self, a, b: self.net(a) + b),
+    "got 2: x, mask, in": taking(lambda self, x, *, mask: self.net(x) * mask),
+    "KeyError: 'nothing'": taking(lambda self, x: {}["nothing"]),
+    "none of the widths .*TypeError": taking(lambda self, x: self.net(x["a"])),
+}
+
+
+@pytest.mark.parametrize("reason", NOT_ONE_TENSOR)
+def test_modules_that_do_not_take_one_tensor_are_told_so(reason):
+    expected = (PredictorNotSupportedError, ModelConfigurationError)
+    with pytest.raises(expected, match=f"Expected a (module|forward).*{reason}"):
+        load(NOT_ONE_TENSOR[reason])
+
+
+def test_further_arguments_with_defaults_are_left_at_them():
+    check(taking(lambda self, x, scale=2.0, *rest, **options: self.net(x) * scale))
+
+
+def test_a_wrong_number_of_input_names_is_told():
+    with pytest.raises(ModelConfigurationError, match=r"3 input names.* got 2"):
+        load(mlp(), input_names=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "remedy"), [(nn.Tanh(), "with ReLU"), (nn.Softmax(-1), "leave it out")]
+)
+def test_the_usual_activations_come_with_a_remedy(layer, remedy):
+    with pytest.raises(PredictorNotSupportedError, match=remedy):
+        load(nn.Sequential(nn.Linear(3, 2), layer))
+
+
 def test_torchscript_is_refused():
     with (
         pytest.warns(DeprecationWarning),
@@ -366,7 +408,7 @@ class Trap:
 
 
 @pytest.mark.parametrize(
-    "content", ["module", "trap", "number", "text", "empty", "cut"]
+    "content", ["module", "script", "trap", "number", "text", "empty", "cut"]
 )
 def test_a_file_of_anything_else_gives_one_error(content, tmp_path):
     path = tmp_path / "bad.pt"
@@ -374,12 +416,14 @@ def test_a_file_of_anything_else_gives_one_error(content, tmp_path):
     whole = path.read_bytes()
     {
         "module": lambda: torch.save(mlp(), path),
+        "script": lambda: torch.jit.save(torch.jit.script(mlp()), path),
         "trap": lambda: torch.save({"w": Trap()}, path),
         "number": lambda: torch.save({"w": 3}, path),
         "text": lambda: path.write_text("not a model"),
         "empty": lambda: path.write_bytes(b""),
         "cut": lambda: path.write_bytes(whole[:500]),
     }[content]()
-    with pytest.raises(ModelConfigurationError, match=r"bad\.pt"):
+    with pytest.raises(ModelConfigurationError, match=r"bad\.pt") as caught:
         load(path)
+    assert "weights_only" not in str(caught.value)
     assert not Trap.sprung

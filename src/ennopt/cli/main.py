@@ -13,6 +13,7 @@ from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
 from ennopt.learn.cli import add_instances_parser, add_train_parser
+from ennopt.network import shown
 from ennopt.options import Parser
 from ennopt.study.cli import add_study
 from ennopt.version import VERSION
@@ -71,7 +72,7 @@ def _told(error: Exception) -> str:
             f"Expected a file or folder that can be used, got {error.filename} "
             f"({error.strerror})."
         )
-    return str(error)
+    return shown(str(error))
 
 
 def _number_or_word(argument: str) -> str:

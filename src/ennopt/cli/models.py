@@ -12,6 +12,7 @@ from ennopt.cli.bounds import given_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
 from ennopt.domain import Domain
+from ennopt.domain.frames import listed
 from ennopt.engine.auto import Auto
 from ennopt.methods import METHODS
 from ennopt.milp import available_backends
@@ -70,7 +71,7 @@ def run_inspect(options: argparse.Namespace) -> int:
             f"{member['parameters']} parameters, weight {member['weight']:.4g}"
         )
     print(
-        f"  {facts['num_inputs']} inputs ({', '.join(facts['input_names'])}), "
+        f"  {facts['num_inputs']} inputs ({listed(facts['input_names'])}), "
         f"{facts['num_outputs']} output{'s' * (facts['num_outputs'] > 1)}, "
         f"{facts['num_neurons']} hidden neurons, {facts['num_parameters']} parameters"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ennopt.api import solve
 from ennopt.cli.bounds import add_bounds, given_domain
-from ennopt.convert import load
+from ennopt.convert import load_with_original
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
@@ -104,7 +104,7 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
-    ensemble = load(options.model)
+    ensemble, original = load_with_original(options.model)
     domain = given_domain(options, ensemble)
     if domain is None:
         raise ValueError(
@@ -127,6 +127,7 @@ def run_solve(options: argparse.Namespace) -> int:
         threads=options.threads,
         seed=options.seed,
         verbose=not options.quiet,
+        original=original,
     )
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")

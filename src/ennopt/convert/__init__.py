@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ennopt.convert.errors import PredictorNotSupportedError
-from ennopt.convert.verify import combine
-from ennopt.network import Ensemble, Network, read_npz
+from ennopt.convert.verify import Loaded, combined
+from ennopt.network import (
+    Ensemble,
+    ModelConfigurationError,
+    Network,
+    read_npz,
+    shown,
+)
 
-__all__ = ["PredictorNotSupportedError", "load"]
+__all__ = ["Loaded", "PredictorNotSupportedError", "load", "load_with_original"]
 
+_SUFFIXES = ".npz, .onnx, .keras, .pt or .pth"
 ACCEPTED = (
     "scikit-learn regressors, torch modules and state dicts, Keras models, ONNX "
-    "models, ennopt networks and ensembles, files ending in .npz, .onnx, .keras, .pt "
-    "or .pth, and lists of any of these"
+    "models, ennopt networks and ensembles, files ending in "
+    f"{_SUFFIXES}, and lists of any of these"
 )
 _UNSAFE = {".joblib", ".pkl", ".pickle"}
 _LEGACY = {".h5", ".hdf5"}
@@ -57,20 +67,38 @@ def load(model: Any, *, input_names: Sequence[str] | None = None) -> Ensemble:
     >>> load([absolute, absolute], input_names=["height"])
     Ensemble(2 x Network(1 -> 2 -> 1))
     """
+    return load_with_original(model, input_names=input_names).ensemble
+
+
+def load_with_original(
+    model: Any, *, input_names: Sequence[str] | None = None
+) -> Loaded:
+    """What `load` returns and, beside it, the original to be asked again.
+
+    An ensemble, a network and an ``.npz`` file are their own originals: there is
+    nothing to ask.
+    """
+    if isinstance(input_names, str):
+        raise TypeError(
+            f"Expected a list of input names, got the text {input_names!r:.60}. "
+            "Pass [name, name, ...]."
+        )
     names = None if input_names is None else tuple(input_names)
-    ensemble = _convert(model, None if names is None else len(names))
-    return ensemble if names is None else replace(ensemble, input_names=names)
+    loaded = _convert(model, None if names is None else len(names))
+    if names is None:
+        return loaded
+    return loaded._replace(ensemble=replace(loaded.ensemble, input_names=names))
 
 
-def _convert(model: Any, num_inputs: int | None) -> Ensemble:
+def _convert(model: Any, num_inputs: int | None) -> Loaded:
     if isinstance(model, Ensemble):
-        return model
+        return Loaded(model)
     if isinstance(model, Network):
-        return Ensemble((model,))
+        return Loaded(Ensemble((model,)))
     if isinstance(model, str | os.PathLike):
         return _read(Path(model), num_inputs)
     if isinstance(model, list | tuple):
-        return combine([_convert(m, num_inputs) for m in model])
+        return combined([_convert(m, num_inputs) for m in model])
     if isinstance(model, dict):
         from ennopt.convert import torch_state
 
@@ -93,6 +121,11 @@ def _convert(model: Any, num_inputs: int | None) -> Ensemble:
         from ennopt.convert import onnx
 
         return onnx.load_model(getattr(model, "model_proto", model), num_inputs)
+    if isinstance(model, type):
+        raise PredictorNotSupportedError(
+            f"Expected a trained model, got the class {model.__name__}. Make an "
+            "instance, train it and pass that."
+        )
     kind = type(model)
     name = kind.__name__
     if kind.__module__ != "builtins":
@@ -119,15 +152,9 @@ def _framework(model: Any) -> str | None:
     return None
 
 
-def _read(path: Path, num_inputs: int | None) -> Ensemble:
+def _read(path: Path, num_inputs: int | None) -> Loaded:
     suffix = path.suffix.lower()
-    if not path.exists():
-        raise FileNotFoundError(f"Expected the file of a model, got none at {path}.")
-    if path.is_dir():
-        raise PredictorNotSupportedError(
-            f"Expected the file of a model, got a folder: {path}. Accepted are "
-            "files ending in .npz, .onnx, .keras, .pt or .pth."
-        )
+    content = _content(path)
     if suffix in _UNSAFE:
         raise PredictorNotSupportedError(
             f"Expected a file that can be read without running code from it, got a "
@@ -138,21 +165,73 @@ def _read(path: Path, num_inputs: int | None) -> Ensemble:
             f"Expected a .keras file, got the older format {suffix}: {path}. Save the "
             "model as .keras, or load it yourself and pass the object."
         )
+    if content not in ("", suffix.replace(".pth", ".pt")):
+        raise ModelConfigurationError(
+            f"Expected a file that ends as its content does, in {content}, got "
+            f"{path}. Rename it."
+        )
     if suffix == ".npz":
-        return read_npz(path)
+        return Loaded(read_npz(path))
     if suffix == ".onnx":
         from ennopt.convert import onnx
 
-        return replace(onnx.load_file(path, num_inputs), source=path.name)
-    if suffix == ".keras":
+        loaded = onnx.load_file(path, num_inputs)
+    elif suffix == ".keras":
         from ennopt.convert import keras
 
-        return replace(keras.load_file(path), source=path.name)
-    if suffix in (".pt", ".pth"):
+        loaded = keras.load_file(path)
+    elif suffix in (".pt", ".pth"):
         from ennopt.convert import torch_state
 
-        return replace(torch_state.load_state_file(path), source=path.name)
-    raise PredictorNotSupportedError(
-        f"Expected a file ending in .npz, .onnx, .keras, .pt or .pth, got "
-        f"{path.name!r}. Rename the file, or load the model and pass the object."
-    )
+        loaded = torch_state.load_state_file(path)
+    else:
+        raise PredictorNotSupportedError(
+            f"Expected a file ending in {_SUFFIXES}, got {path.name!r}. Export the "
+            "model to ONNX, or load it yourself and pass the object."
+        )
+    return loaded._replace(ensemble=replace(loaded.ensemble, source=path.name))
+
+
+def _content(path: Path) -> str:
+    """The suffix that the content of a file goes by, or "" if it does not tell.
+
+    Refuses what is no file or cannot be read.
+    """
+    try:
+        head, names = _peek(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(
+            f"Expected the file of a model, got none at "
+            f"{shown(str(path.absolute()))}. Check the path."
+        ) from error
+    except IsADirectoryError as error:
+        raise PredictorNotSupportedError(
+            f"Expected the file of a model, got a folder: {path.absolute()}. Accepted "
+            f"are files ending in {_SUFFIXES}."
+        ) from error
+    except OSError as error:
+        raise type(error)(
+            f"Expected a file that can be read, got {error.strerror or error}: "
+            f"{shown(str(path))}."
+        ) from error
+    if "data.pkl" in names:
+        return ".pt"
+    if "config.json" in names:
+        return ".keras"
+    if any(name.endswith(".npy") for name in names):
+        return ".npz"
+    return ".h5" if head.startswith(b"\x89HDF") else ""
+
+
+def _peek(path: Path) -> tuple[bytes, set[str]]:
+    """The first bytes of a file and, if it is an archive, the names inside."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a device or a pipe")
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return head, {name.rpartition("/")[2] for name in archive.namelist()}
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        return head, set()

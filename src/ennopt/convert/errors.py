@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ennopt.network import shown
+
 
 class PredictorNotSupportedError(TypeError):
     """The model, or a part of it, is not something ennopt can convert.
 
     The message names the layer or operator refused and lists what is accepted.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
+
+
+_LAST = {"softmax", "logsoftmax", "log_softmax", "sigmoid", "hardsigmoid"}
+_SMOOTH = {
+    "celu", "elu", "exp", "gelu", "hardswish", "leaky_relu", "leakyrelu", "log",
+    "log_sigmoid", "logsigmoid", "mish", "prelu", "relu6", "selu", "silu", "softplus",
+    "softsign", "swish", "tanh",
+}  # fmt: skip
+
+
+def _usual_remedy(got: str) -> str:
+    """What to do about the activations that are met most often."""
+    if got.lower() in _LAST:
+        return "If it is the last step, leave it out and optimize what goes into it."
+    if got.lower() in _SMOOTH:
+        return "Train the network with ReLU in its place."
+    return ""
 
 
 def refuse(
@@ -28,13 +50,16 @@ def refuse(
     where
         Place in the model, if it has one.
     remedy
-        What the user can do about it.
+        What the user can do about it; there is a usual one for activations.
 
     Examples
     --------
     >>> print(refuse("a layer", "Conv2d", ["Linear", "ReLU"], where="'stem'"))
     Expected a layer among Linear, ReLU, got Conv2d at 'stem'.
+    >>> print(refuse("an activation", "tanh", ["relu"]))
+    Expected an activation among relu, got tanh. Train the network with ReLU in its
+    place.
     """
     text = f"Expected {kind} among {', '.join(accepted)}, got {got}"
     text += f" at {where}." if where else "."
-    return PredictorNotSupportedError(f"{text} {remedy}".rstrip())
+    return PredictorNotSupportedError(f"{text} {remedy or _usual_remedy(got)}".rstrip())

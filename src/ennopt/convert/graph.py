@@ -1,152 +1,37 @@
-"""Computation graphs of affine maps and ReLU, traced once and split into members.
+"""What networks compute with tensors, on affine functions of ReLU layers.
 
-The readers of torch, keras and ONNX walk their graph on one point and call the
-functions below in place of the framework's. What flows through is a `Value`: a
-tensor that is known as an affine function of `Source` vectors, the input and the
-outputs of ReLU layers. Reshaping, stacking, averaging, scaling and matrix products
-only change its coefficients; `relu` makes a new source. At the end the sources that
-depend on each other are collected into one member each, see `ennopt.convert.lower`.
-
-A value keeps apart the *pieces* that will become members, with the constant and the
-factor each was given, so that the mean of three networks becomes three members of
-weight 1/3 and not three networks with a third of their last layer:
-
-    value = outer * sum_i weight_i * piece_i + shared
+The readers call these functions in place of the framework's. Reshaping, stacking,
+averaging, scaling and matrix products only change the coefficients of a `Value`;
+`relu` makes a new source.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.convert.affine import (
+    ARRAY_COST,
+    Key,
+    Piece,
+    Room,
+    Source,
+    Tensor,
+    Value,
+    as_value,
+    common_weight,
+    identities,
+    is_identity,
+    joined,
+    merged,
+    serial,
+)
 from ennopt.convert.errors import PredictorNotSupportedError
 from ennopt.network import Array, ModelConfigurationError
-
-_serial = itertools.count()
-
-
-class Source:
-    """The input vector (level 0) or the output of one ReLU layer."""
-
-    __slots__ = ("constant", "level", "parent", "reads", "serial", "units", "width")
-
-    def __init__(self, width: int, reads: dict[Source, Array], constant: Array) -> None:
-        self.width = width
-        self.reads = reads  # {source: (source.width, width)}, before the ReLU
-        self.constant = constant  # (width,), before the ReLU
-        self.level: int = 1 + max((s.level for s in reads), default=-1)
-        self.serial = next(_serial)
-        self.units: tuple[Array, Array] | None = None  # center and spread, if seen
-        self.parent: Source = self
-        for source in reads:
-            if source.level:
-                source.root().parent = self
-
-    def root(self) -> Source:
-        """One representative of all ReLU layers that share a network with this."""
-        while self.parent is not self:
-            self.parent = self.parent.parent
-            self = self.parent
-        return self
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """Affine function of sources that belong to one member.
-
-    Coefficients have shape (source.width, *shape), the constant has `shape`.
-    `layer` tells linear members apart: the matrix product a piece of the input
-    went through last, ``None`` for the input itself.
-    """
-
-    weight: float
-    reads: dict[Source, Array]
-    constant: Array
-    layer: int | None
-
-    def key(self) -> tuple[Source, int | None]:
-        """Pieces with the same key go into the same member."""
-        source = next(iter(self.reads))
-        return source.root(), None if source.level else self.layer
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """A tensor of the graph: ``outer * sum_i weight_i * piece_i + shared``."""
-
-    pieces: tuple[Piece, ...]
-    shared: Array
-    outer: float = 1.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape for one point; a batch axis is there, with length one."""
-        return self.shared.shape
-
-    def mapped(self, linear: Callable[[Array], Array]) -> Value:
-        """Apply a linear map, given as a function of arrays (any, *shape)."""
-        pieces = [
-            replace(
-                p,
-                reads={s: linear(a) for s, a in p.reads.items()},
-                constant=linear(p.constant[None])[0],
-            )
-            for p in self.pieces
-        ]
-        return replace(self, pieces=tuple(pieces), shared=linear(self.shared[None])[0])
-
-
-Tensor: TypeAlias = Value | npt.NDArray[np.generic]
-
-
-def inputs(shapes: Sequence[tuple[int, ...]]) -> tuple[Source, list[Value]]:
-    """The input of the graph, cut into one value for each shape.
-
-    A shape includes the batch axis, of length one, where there is one.
-    """
-    sizes = [math.prod(shape) for shape in shapes]
-    source = Source(sum(sizes), {}, np.zeros(0))
-    eye, start, values = np.eye(source.width), 0, []
-    for shape, size in zip(shapes, sizes, strict=True):
-        block = eye[:, start : start + size].reshape(-1, *shape)
-        values.append(
-            Value((Piece(1.0, {source: block}, np.zeros(shape), None),), block[0] * 0)
-        )
-        start += size
-    return source, values
-
-
-def constant(array: npt.ArrayLike) -> Value:
-    """A value that depends on nothing."""
-    return Value((), np.asarray(array, dtype=np.float64))
-
-
-def as_value(tensor: Tensor | float) -> Value:
-    """The tensor itself, or a number as a value."""
-    return tensor if isinstance(tensor, Value) else constant(tensor)
-
-
-def merged(pieces: Iterable[Piece], by: Callable[[Piece], object]) -> list[Piece]:
-    """Add up the pieces that share a key."""
-    groups: dict[object, Piece] = {}
-    for new in pieces:
-        old = groups.setdefault(by(new), new)
-        if old is new:
-            continue
-        same = old.weight == new.weight
-        f, g, weight = (1.0, 1.0, old.weight) if same else (old.weight, new.weight, 1.0)
-        reads = {s: f * a for s, a in old.reads.items()}
-        for s, a in new.reads.items():
-            reads[s] = reads[s] + g * a if s in reads else g * a
-        total = f * old.constant + g * new.constant
-        groups[by(new)] = Piece(weight, reads, total, old.layer)
-    return list(groups.values())
 
 
 def add(left: Tensor | float, right: Tensor | float) -> Value:
@@ -154,28 +39,32 @@ def add(left: Tensor | float, right: Tensor | float) -> Value:
     left, right = as_value(left), as_value(right)
     shape = np.broadcast_shapes(left.shape, right.shape)
     left, right = broadcast(left, shape), broadcast(right, shape)
+    room = left.room or right.room
+    if room is not None:
+        room.spend(max(math.prod(shape), ARRAY_COST))
     for value, other in ((left, right), (right, left)):
         if not other.pieces:
             if len(value.pieces) != 1:
-                return replace(value, shared=value.shared + other.shared)
-            (piece,) = value.pieces  # the bias of a layer belongs to its member
+                shared = value.shared + other.shared
+                return replace(value, shared=shared, room=room)
+            ((key, piece),) = value.pieces.items()  # a bias belongs to its member
             shift = other.shared / (piece.weight * value.outer)
-            return replace(
-                value, pieces=(replace(piece, constant=piece.constant + shift),)
-            )
-    pieces = [
-        replace(p, weight=p.weight * value.outer)
-        for value in (left, right)
-        for p in value.pieces
-    ]
-    return Value(tuple(merged(pieces, Piece.key)), left.shared + right.shared)
+            moved = replace(piece, constant=piece.constant + shift)
+            return replace(value, pieces={key: moved}, room=room)
+    left, right = left.unscaled(), right.unscaled()
+    pieces = left.pieces | right.pieces
+    for key in left.pieces.keys() & right.pieces.keys():
+        pieces[key] = joined([left.pieces[key], right.pieces[key]], room)
+    return Value(pieces, left.shared + right.shared, room=room)
 
 
 def scale(value: Value, factor: float) -> Value:
     """Multiply by one number."""
     factor = float(factor)
+    if value.room is not None:
+        value.room.spend(max(value.shared.size, ARRAY_COST))
     if factor == 0.0:
-        return constant(np.zeros(value.shape))
+        return Value({}, np.zeros(value.shape), room=value.room)
     return replace(value, shared=value.shared * factor, outer=value.outer * factor)
 
 
@@ -196,7 +85,7 @@ def multiply(left: Tensor | float, right: Tensor | float) -> Value:
     shape = np.broadcast_shapes(value.shape, factor.shape)
     if factor.size == 1:
         return scale(broadcast(value, shape), factor.item())
-    return broadcast(value, shape).mapped(lambda a: a * factor)
+    return broadcast(value, shape).mapped(lambda a: a * factor, shape)
 
 
 def divide(left: Tensor | float, right: Tensor | float) -> Value:
@@ -222,14 +111,24 @@ def matmul(left: Tensor, right: Tensor) -> Value:
         if len(right.shape) == 1:
             product = matmul(left, unsqueeze(right, [1]))
             return squeeze(product, [-1])
-        matrix, value = left.shared, _as_one_layer(right)
-        return _raised(value, matrix.ndim).mapped(lambda a: np.matmul(matrix, a))
+        matrix = left.shared
+        value = _raised(_as_one_layer(right), matrix.ndim)
+        shape = _product_shape(matrix.shape, value.shape)
+        return value.mapped(lambda a: np.matmul(matrix, a), shape)
     if len(left.shape) == 1:
         axis = -2 if right.shared.ndim > 1 else -1
         return squeeze(matmul(unsqueeze(left, [0]), right), [axis])
     _note_units(left)
-    matrix, value = right.shared, _as_one_layer(left)
-    return _raised(value, matrix.ndim).mapped(lambda a: _product(a, matrix))
+    matrix = right.shared
+    value = _raised(_as_one_layer(left), matrix.ndim)
+    shape = _product_shape(value.shape, matrix.shape)
+    return value.mapped(lambda a: _product(a, matrix), shape)
+
+
+def _product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of a matrix product of which one factor may be a vector."""
+    lead = np.broadcast_shapes(left[:-2], right[:-2])
+    return (*lead, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
 
 
 def _product(a: Array, matrix: Array) -> Array:
@@ -239,6 +138,8 @@ def _product(a: Array, matrix: Array) -> Array:
     """
     if matrix.ndim == 1:
         return np.asarray(a @ matrix)
+    if matrix.ndim == 2 and a.shape[-1] == matrix.shape[0] and is_identity(a):
+        return matrix.reshape(*a.shape[:-1], -1)
     rows = np.moveaxis(a, 0, -3)  # (*lead, sources, rows, columns)
     *lead, num_sources, num_rows, width = rows.shape
     product = rows.reshape(*lead, num_sources * num_rows, width) @ matrix
@@ -258,48 +159,58 @@ def _as_one_layer(value: Value) -> Value:
     A layer on top of one piece starts a new unit of measure, so factors collected
     so far are no member weights. Pieces of the input alone become one linear piece.
     """
-    layer = next(_serial)
-    linear = [p for p in value.pieces if not p.key()[0].level]
-    rest = [p for p in value.pieces if p.key()[0].level]
-    pieces = [replace(p, layer=layer) for p in merged(linear, lambda _: None)] + rest
+    layer = next(serial)
+    pieces = list(value.pieces.values())
+    linear = [p for p in pieces if not p.key()[0].level]
+    rest = [p for p in pieces if p.key()[0].level]
+    pieces = [
+        replace(p, layer=layer) for p in merged(linear, lambda _: None, value.room)
+    ] + merged(rest, Piece.key, value.room)
     if len(pieces) == 1 and (factor := pieces[0].weight * value.outer) != 1.0:
+        value.reserve(value.shape)
         reads = {s: a * factor for s, a in pieces[0].reads.items()}
         pieces = [Piece(1.0, reads, pieces[0].constant * factor, layer)]
-        return Value(tuple(pieces), value.shared)
-    return replace(value, pieces=tuple(pieces))
+        value = replace(value, outer=1.0)
+    return replace(value, pieces={p.key(): p for p in pieces})
 
 
 def _note_units(value: Value) -> None:
     """Remember the scaling that a model applies to its input before its first layer."""
-    if len(value.pieces) != 1 or value.pieces[0].layer is not None:
+    if len(value.pieces) != 1:
         return
-    ((source, block), *others) = value.pieces[0].reads.items()
-    if others or source.level or source.units is not None:
+    (piece,) = value.pieces.values()
+    ((source, block), *others) = piece.reads.items()
+    if piece.layer is not None or others or source.level or source.units is not None:
         return
-    factor = value.outer * value.pieces[0].weight
-    matrix = factor * block.reshape(source.width, -1)
-    shift = (factor * value.pieces[0].constant + value.shared).ravel()
+    factor = value.outer * piece.weight
+    shift = (factor * piece.constant + value.shared).ravel()
+    if is_identity(block):
+        rows, slopes = np.arange(source.width), np.full(source.width, factor)
+    else:
+        matrix = factor * block.reshape(source.width, -1)
+        (columns,) = np.nonzero(np.count_nonzero(matrix, axis=0) == 1)
+        rows = np.argmax(matrix[:, columns] != 0, axis=0)
+        slopes, shift = matrix[rows, columns], shift[columns]
     center, spread = np.zeros(source.width), np.ones(source.width)
-    for column, moved in zip(matrix.T, shift, strict=True):
-        rows = np.flatnonzero(column)
-        if rows.size == 1:
-            center[rows[0]] = -moved / column[rows[0]]
-            spread[rows[0]] = 1.0 / abs(column[rows[0]])
+    center[rows] = -shift / slopes
+    spread[rows] = 1.0 / np.abs(slopes)
     source.units = center, spread
 
 
 def relu(value: Tensor) -> Value:
     """Element-wise ``max(value, 0)``: one new source per row of the last axis."""
     value = as_value(value)
+    value.reserve(value.shape)
     total = value.shared.copy()
     reads: dict[Source, Array] = {}
-    for piece in value.pieces:
+    for piece in value.pieces.values():
         factor = value.outer * piece.weight
         total += factor * piece.constant
         for s, a in piece.reads.items():
-            reads[s] = reads[s] + factor * a if s in reads else factor * a
+            scaled = a if factor == 1.0 else factor * a
+            reads[s] = reads[s] + scaled if s in reads else scaled
     if not reads:
-        return constant(np.maximum(total, 0.0))
+        return Value({}, np.maximum(total, 0.0), room=value.room)
     if total.min(initial=0.0) >= 0 and all(
         s.level and a.min(initial=0.0) >= 0 for s, a in reads.items()
     ):
@@ -307,30 +218,37 @@ def relu(value: Tensor) -> Value:
     shape = value.shape
     width = shape[-1] if shape else 1
     rows = total.reshape(-1, width)
-    zero = np.zeros(shape)
+    if value.room is not None:
+        value.room.spend(ARRAY_COST * len(rows) * len(reads) + 2 * rows.size)
+    zero, blank = np.zeros(shape), np.broadcast_to(0.0, shape)
     parts: list[Piece] = []
-    for i, row in enumerate(rows):
+    for i, (row, block) in enumerate(
+        zip(rows, identities(width, len(rows)), strict=True)
+    ):
         own = {
-            s: block
+            s: part
             for s, a in reads.items()
-            if (block := a.reshape(s.width, -1, width)[:, i]).any()
+            if (part := a.reshape(s.width, -1, width)[:, i]).any()
         }
         if not own:  # a constant row: the caller's tensor has it, no neuron needed
             zero.reshape(-1, width)[i] = np.maximum(row, 0.0)
             continue
-        source = Source(width, own, row)
-        block = np.zeros((width, len(rows), width))
-        block[:, i] = np.eye(width)
-        block = block.reshape(width, *shape)
-        parts.append(Piece(1.0, {source: block}, np.zeros(shape), None))
-    return Value(tuple(merged(parts, Piece.key)), zero)
+        placed = {Source(width, own, row): block.reshape(width, *shape)}
+        parts.append(Piece(1.0, placed, blank, None))
+    pieces = merged(parts, Piece.key, value.room)
+    return Value({p.key(): p for p in pieces}, zero, room=value.room)
 
 
 def reshape(value: Tensor, shape: Sequence[int]) -> Value:
     """Another shape for the same elements; one entry may be -1."""
     value = as_value(value)
-    target = np.zeros(value.shape).reshape(tuple(int(n) for n in shape)).shape
-    return value.mapped(lambda a: a.reshape(-1, *target))
+    size, target = math.prod(value.shape), [int(n) for n in shape]
+    if target.count(-1) == 1:
+        rest = -math.prod(target)
+        target[target.index(-1)] = size // rest if rest else -1
+    if math.prod(target) != size or min(target, default=0) < 0:
+        raise ValueError(f"cannot reshape {value.shape} into {tuple(shape)}")
+    return value.mapped(lambda a: a.reshape(a.shape[0], *target), target)
 
 
 def broadcast(value: Value, shape: Sequence[int]) -> Value:
@@ -342,7 +260,8 @@ def broadcast(value: Value, shape: Sequence[int]) -> Value:
     return value.mapped(
         lambda a: np.broadcast_to(
             a.reshape(a.shape[0], *lead, *value.shape), (a.shape[0], *target)
-        )
+        ),
+        target,
     )
 
 
@@ -362,7 +281,10 @@ def transpose(value: Tensor, axes: Sequence[int] | None = None) -> Value:
     value = as_value(value)
     rank = len(value.shape)
     order = [int(a) % rank for a in (range(rank)[::-1] if axes is None else axes)]
-    return value.mapped(lambda a: a.transpose(0, *(axis + 1 for axis in order)))
+    return value.mapped(
+        lambda a: a.transpose(0, *(axis + 1 for axis in order)),
+        [value.shape[axis] for axis in order],
+    )
 
 
 def squeeze(value: Tensor, axes: Sequence[int] | None = None) -> Value:
@@ -392,7 +314,8 @@ def index(value: Tensor, key: object) -> Value:
     """``value[key]`` for a key of numbers, slices, ``None`` and index arrays."""
     value = as_value(value)
     parts = key if isinstance(key, tuple) else (key,)
-    return value.mapped(lambda a: a[(slice(None), *parts)])
+    shape = np.broadcast_to(0.0, value.shape)[parts].shape
+    return value.mapped(lambda a: a[(slice(None), *parts)], shape)
 
 
 def take(value: Tensor, positions: npt.ArrayLike, axis: int) -> Value:
@@ -400,7 +323,8 @@ def take(value: Tensor, positions: npt.ArrayLike, axis: int) -> Value:
     value = as_value(value)
     where = np.asarray(positions).astype(np.int64)
     axis %= len(value.shape)
-    return value.mapped(lambda a: np.take(a, where, axis=axis + 1))
+    shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
+    return value.mapped(lambda a: np.take(a, where, axis=axis + 1), shape)
 
 
 def total(value: Tensor, axes: Sequence[int] | None, keepdims: bool) -> Value:
@@ -409,7 +333,9 @@ def total(value: Tensor, axes: Sequence[int] | None, keepdims: bool) -> Value:
     rank = len(value.shape)
     over = tuple(range(rank)) if axes is None else tuple(int(a) % rank for a in axes)
     shifted = tuple(a + 1 for a in over)
-    return value.mapped(lambda a: a.sum(axis=shifted, keepdims=keepdims))
+    sizes = [1 if a in over else n for a, n in enumerate(value.shape)]
+    shape = [n for a, n in enumerate(sizes) if keepdims or a not in over]
+    return value.mapped(lambda a: a.sum(axis=shifted, keepdims=keepdims), shape)
 
 
 def mean(value: Tensor, axes: Sequence[int] | None, keepdims: bool) -> Value:
@@ -427,25 +353,53 @@ def concatenate(tensors: Sequence[Tensor], axis: int) -> Value:
     shape = list(values[0].shape)
     axis %= len(shape)
     shape[axis] = sum(v.shape[axis] for v in values)
-    result, start = constant(np.zeros(shape)), 0
+    room = next((v.room for v in values if v.room is not None), None)
+    groups: dict[Key, list[tuple[tuple[slice, ...], Piece]]] = {}
+    blocks, start = [], 0
     for value in values:
-        here = slice(start, start := start + value.shape[axis])
+        here = (slice(None),) * axis + (
+            slice(start, start := start + value.shape[axis]),
+        )
+        blocks.append((here, value.shared))
+        for key, piece in value.unscaled().pieces.items():
+            groups.setdefault(key, []).append((here, piece))
+    if room is not None:
+        room.elements += math.prod(shape)
+    pieces = {key: _placed(parts, shape, room) for key, parts in groups.items()}
+    return Value(pieces, _filled(blocks, shape, room), room=room)
 
-        def place(a: Array, here: slice = here) -> Array:
-            wide = np.zeros((a.shape[0], *shape))
-            wide[(slice(None),) * (axis + 1) + (here,)] = a
-            return wide
 
-        result = _join(result, value.mapped(place))
-    return result
+def _placed(
+    parts: list[tuple[tuple[slice, ...], Piece]],
+    shape: Sequence[int],
+    room: Room | None,
+) -> Piece:
+    """One piece from pieces of one member, each with its place in `shape`."""
+    weight = common_weight(piece for _, piece in parts)
+    blocks: dict[Source, list[tuple[tuple[slice, ...], Array]]] = {}
+    constants = []
+    for here, piece in parts:
+        factor = 1.0 if piece.weight == weight else piece.weight
+        constants.append((here, factor * piece.constant))
+        for s, a in piece.reads.items():
+            scaled = a if factor == 1.0 else factor * a
+            blocks.setdefault(s, []).append(((slice(None), *here), scaled))
+    reads = {s: _filled(b, (s.width, *shape), room) for s, b in blocks.items()}
+    return Piece(weight, reads, _filled(constants, shape, room), parts[0][1].layer)
 
 
-def _join(left: Value, right: Value) -> Value:
-    """Sum of values that are zero where the other is not."""
-    if not left.pieces or not right.pieces:  # a constant column is no one's bias
-        rest = left if left.pieces else right
-        return replace(rest, shared=left.shared + right.shared)
-    return add(left, right)
+def _filled(
+    blocks: Iterable[tuple[tuple[slice, ...], Array]],
+    shape: Sequence[int],
+    room: Room | None,
+) -> Array:
+    """An array of zeros with the blocks in their places."""
+    if room is not None:
+        room.spend(max(math.prod(shape), ARRAY_COST))
+    array = np.zeros(shape)
+    for here, block in blocks:
+        array[here] = block
+    return array
 
 
 def stack(tensors: Sequence[Tensor], axis: int) -> Value:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ennopt.convert import graph
+from ennopt.convert.affine import Room, Tensor, Value, as_value, inputs
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
 from ennopt.convert.lower import to_ensemble
-from ennopt.convert.verify import verified
+from ennopt.convert.verify import UNITS, Loaded, Original, verified
 from ennopt.extras import MissingExtraError, require
-from ennopt.network import Array, Ensemble, ModelConfigurationError
+from ennopt.network import Array, ModelConfigurationError, check_size
 
 LAYERS = (
     "Dense (relu, linear)", "ReLU", "Activation (relu, linear)", "Normalization",
@@ -28,6 +31,10 @@ _UNTOUCHED = {
     "InputLayer", "Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout",
     "ActivityRegularization", "Identity",
 }  # fmt: skip
+_CONVERTED = {
+    "Activation", "Add", "Average", "BatchNormalization", "Concatenate", "Dense",
+    "Flatten", "Normalization", "ReLU", "Rescaling", "Reshape", "Subtract",
+}  # fmt: skip
 _FILE_MODULES = {
     None, "builtins", "keras", "keras.layers", "keras.models", "keras.initializers",
     "keras.regularizers", "keras.constraints", "keras.dtype_policies",
@@ -35,7 +42,11 @@ _FILE_MODULES = {
 }  # fmt: skip
 
 
-def load_file(path: Path) -> Ensemble:
+CALL_LIMIT = 10_000
+"""Calls of layers that a file may ask for beyond four for each layer it holds."""
+
+
+def load_file(path: Path) -> Loaded:
     """Read a ``.keras`` file. Files that name code of their own are refused."""
     _check_file(path)
     keras = _require_keras()
@@ -68,45 +79,103 @@ def _require_keras() -> Any:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse archives that are damaged or whose configuration reaches for code."""
+    """Refuse archives that are damaged, that reach for code, or that would explode.
+
+    Keras allocates the layers of the configuration before it looks at the weights.
+    """
+    stored = path.stat().st_size // 2  # numbers of half precision
     try:
         with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            check_size(size // 4, stored, str(path))
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
             config = json.loads(archive.read("config.json"))
+            layers = _checked_layers(config, str(path))
+            check_size(sum(map(_layer_size, layers)), stored, str(path))
+            check_size(_weights_size(archive), stored, str(path))
+            calls, limit = _calls(config), CALL_LIMIT + 4 * len(layers)
+    except (ModelConfigurationError, PredictorNotSupportedError, MissingExtraError):
+        raise
     except (
-        zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError,
-        RuntimeError,
+        zipfile.BadZipFile, zlib.error, LookupError, ValueError, EOFError, OSError,
+        RuntimeError, TypeError, AttributeError,
     ) as error:  # fmt: skip
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
         raise ModelConfigurationError(
             f"Expected a .keras archive with a config.json, got a file that cannot be "
-            f"read as one ({error}): {path}."
+            f"read as one ({error}): {path}. Save the model again with model.save."
         ) from error
-    for entry in _entries(config):
-        module, name = entry.get("module"), entry.get("class_name")
+    if calls > limit:
+        raise ModelConfigurationError(
+            f"Expected a model of {len(layers)} layers to call them at most "
+            f"{limit:,} times, got {calls:,} in {path}. A trained network takes far "
+            "fewer."
+        )
+
+
+def _weights_size(archive: zipfile.ZipFile) -> int:
+    """How many numbers the weights declare."""
+    if "model.weights.h5" not in archive.namelist():
+        return 0
+    h5py = require("h5py", "keras")
+    sizes: list[int] = []
+    with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as weights:
+        weights.visititems(lambda _, item: sizes.append(getattr(item, "size", 0) or 0))
+    return sum(sizes)
+
+
+def _checked_layers(config: Any, where: str) -> list[dict[str, Any]]:
+    """The layers in the configuration of a model, none of which brings code."""
+    layers, queue = [], [config]
+    while queue:
+        entry = queue.pop()
+        if isinstance(entry, list):
+            queue.extend(entry)
+        if not isinstance(entry, dict):
+            continue
+        queue.extend(entry.values())
+        if "class_name" not in entry:
+            continue
+        module, name = entry.get("module"), str(entry["class_name"])
         plain = module in _FILE_MODULES or str(module).startswith("keras.src.ops.")
         if not plain or name in ("Lambda", "function"):
             raise refuse(
-                "a layer", str(name), LAYERS, where=str(path),
+                "a layer", name, LAYERS, where=where,
                 remedy="It would run code from the file. If you trust it, load the "
                 "model yourself and pass it.",
             )  # fmt: skip
+        if module == "keras.layers":
+            place = f"{entry['config'].get('name', name)!r} of {where}"
+            if name not in _CONVERTED | _UNTOUCHED:
+                raise refuse("a layer", name, LAYERS, where=place)
+            if name == "Dense" and not (entry.get("build_config") or {}).get(
+                "input_shape"
+            ):
+                raise ModelConfigurationError(
+                    f"Expected layers that were built before they were saved, got one "
+                    f"that was not at {place}. Call the model on data, then save it."
+                )
+            layers.append(entry)
+    return layers
 
 
-def _entries(config: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(config, dict):
-        if "class_name" in config:
-            yield config
-        for value in config.values():
-            yield from _entries(value)
-    elif isinstance(config, list):
-        for value in config:
-            yield from _entries(value)
+def _layer_size(entry: dict[str, Any]) -> int:
+    """About as many numbers as Keras allocates to build a layer."""
+    config, build = entry["config"], entry.get("build_config") or {}
+    shape = config.get("batch_shape") or build.get("input_shape") or []
+    sizes = [n for part in shape for n in (part if isinstance(part, list) else [part])]
+    units = int(config.get("units", 1))
+    return math.prod(int(n) for n in sizes if n is not None) * max(1, units)
 
 
-def load_model(model: Any) -> Ensemble:
+def _calls(entry: dict[str, Any]) -> int:
+    """How often layers are called, those of a model within as often as it is."""
+    layers = entry.get("config", {}).get("layers")
+    inside = 1 if layers is None else sum(_calls(layer) for layer in layers)
+    return max(1, len(entry.get("inbound_nodes", ()))) * inside
+
+
+def load_model(model: Any) -> Loaded:
     """Convert a Keras model and check it against `model.predict`."""
     keras = _require_keras()
     if not isinstance(model, keras.Model):
@@ -134,31 +203,43 @@ def load_model(model: Any) -> Ensemble:
             raise ModelConfigurationError(
                 f"Expected inputs of a known size, got shape {tuple(tensor.shape)}."
             )
-    source, values = graph.inputs([(1, *shape) for shape in shapes])
+    room = Room(int(model.count_params()))
+    source, values = inputs([(1, *shape) for shape in shapes], room)
     with np.errstate(invalid="ignore", over="ignore"):
-        output = _Reader(keras).model(model, values)
-        ensemble = to_ensemble(output, source)
+        output = _Reader(keras, room).model(model, values)
+        ensemble = to_ensemble(output, source, room)
+    original = _original(model, shapes, keras)
+    return verified(ensemble, original, units=source.units, source=f"keras {name}")
+
+
+def _original(model: Any, shapes: list[tuple[int, ...]], keras: Any) -> Original:
+    """The model as Keras computes it."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    types = [
+        np.float64 if tensor.dtype == "float64" else np.float32
+        for tensor in model.inputs
+    ]
 
     def predict(x: Array) -> Any:
-        blocks = [
-            block.reshape(-1, *shape).astype(np.float32)
-            for block, shape in zip(np.split(x, ends, axis=1), shapes, strict=True)
-        ]
+        parts = zip(np.split(x, ends, axis=1), shapes, types, strict=True)
+        blocks = [block.reshape(-1, *shape).astype(t) for block, shape, t in parts]
         given = blocks if len(blocks) > 1 else blocks[0]
         return keras.ops.convert_to_numpy(model(given, training=False))
 
-    return verified(ensemble, predict, units=source.units, source=f"keras {name}")
+    names = {str(layer.compute_dtype) for layer in model._flatten_layers()}
+    coarsest = max(names & UNITS.keys(), key=lambda name: UNITS[name])
+    return Original(predict, coarsest)
 
 
 class _Reader:
     """Walks the graph of a model backwards from its output."""
 
-    def __init__(self, keras: Any) -> None:
+    def __init__(self, keras: Any, room: Room) -> None:
         self.keras = keras
+        self.room = room
         self.layers = self._layer_table()
 
-    def model(self, model: Any, values: Sequence[graph.Tensor]) -> graph.Tensor:
+    def model(self, model: Any, values: Sequence[Tensor]) -> Tensor:
         """Output of a model, maybe nested in another, for the values of its inputs."""
         if isinstance(model, self.keras.Sequential):
             (value,) = values
@@ -188,6 +269,7 @@ class _Reader:
         """Output of one node; constants among its arguments stay in their places."""
         if isinstance(operation, self.keras.layers.Layer):
             return self.call(operation, [known[id(t)] for t in node.input_tensors])
+        self.room.where = f"'{operation.name}'"
         name = type(operation).__name__
         functions = _function_table()
         if name not in functions:
@@ -222,13 +304,14 @@ class _Reader:
         array = self.keras.ops.convert_to_numpy(tensor)
         return np.asarray(array, dtype=np.float64)
 
-    def call(self, layer: Any, values: list[graph.Tensor]) -> graph.Tensor:
+    def call(self, layer: Any, values: list[Tensor]) -> Tensor:
         """Output of one layer."""
         if isinstance(layer, self.keras.Model):
             if not getattr(layer, "inputs", None):
                 raise refuse("a layer", f"the subclassed model {type(layer).__name__}",
                              LAYERS, where=f"'{layer.name}'")  # fmt: skip
             return self.model(layer, values)
+        self.room.where = f"'{layer.name}'"
         name = type(layer).__name__
         is_own = type(layer).__module__.partition(".")[0] == "keras"
         if is_own and name in _UNTOUCHED:
@@ -236,7 +319,7 @@ class _Reader:
         if not is_own or name not in self.layers:
             raise refuse("a layer", name, LAYERS, where=f"'{layer.name}'")
         try:
-            result: graph.Tensor = self.layers[name](layer, values)
+            result: Tensor = self.layers[name](layer, values)
         except ModelConfigurationError:
             raise
         except (ValueError, IndexError) as error:
@@ -261,7 +344,7 @@ class _Reader:
             "Subtract": lambda layer, v: graph.subtract(*v),
         }
 
-    def _activated(self, layer: Any, value: graph.Tensor) -> graph.Tensor:
+    def _activated(self, layer: Any, value: Tensor) -> Tensor:
         activations = self.keras.activations
         if layer.activation in (None, activations.linear):
             return value
@@ -270,13 +353,13 @@ class _Reader:
         name = getattr(layer.activation, "__name__", type(layer.activation).__name__)
         raise refuse("an activation", name, ("relu", "linear"), where=f"'{layer.name}'")
 
-    def _dense(self, layer: Any, values: list[Any]) -> graph.Tensor:
-        value: graph.Tensor = graph.matmul(values[0], self._numpy(layer.kernel))
+    def _dense(self, layer: Any, values: list[Any]) -> Tensor:
+        value: Tensor = graph.matmul(values[0], self._numpy(layer.kernel))
         if layer.bias is not None:
             value = graph.add(value, self._numpy(layer.bias))
         return self._activated(layer, value)
 
-    def _relu(self, layer: Any, values: list[Any]) -> graph.Tensor:
+    def _relu(self, layer: Any, values: list[Any]) -> Tensor:
         settings = {
             "max_value": layer.max_value,
             "negative_slope": layer.negative_slope,
@@ -287,7 +370,7 @@ class _Reader:
                          where=f"'{layer.name}'")  # fmt: skip
         return graph.relu(values[0])
 
-    def _normalization(self, layer: Any, values: list[Any]) -> graph.Tensor:
+    def _normalization(self, layer: Any, values: list[Any]) -> Tensor:
         if layer.mean is None or layer.variance is None:
             raise ModelConfigurationError(
                 f"Expected an adapted Normalization, got one that is not at "
@@ -301,12 +384,12 @@ class _Reader:
             return graph.add(graph.multiply(values[0], spread), mean)
         return graph.divide(graph.subtract(values[0], mean), spread)
 
-    def _rescaling(self, layer: Any, values: list[Any]) -> graph.Tensor:
+    def _rescaling(self, layer: Any, values: list[Any]) -> Tensor:
         scaled = graph.multiply(values[0], np.asarray(layer.scale, dtype=np.float64))
         return graph.add(scaled, np.asarray(layer.offset, dtype=np.float64))
 
-    def _batch_normalization(self, layer: Any, values: list[Any]) -> graph.Tensor:
-        value = graph.as_value(values[0])
+    def _batch_normalization(self, layer: Any, values: list[Any]) -> Tensor:
+        value = as_value(values[0])
         rank = len(value.shape)
         axis = layer.axis if isinstance(layer.axis, int) else layer.axis[0]
         if axis % rank != rank - 1:
@@ -331,7 +414,7 @@ def _function_table() -> dict[str, Callable[..., Any]]:
         return [int(a) for a in np.atleast_1d(axis)]
 
     def maximum(left: Any, right: Any) -> Any:
-        zero = [not isinstance(a, g.Value) and not np.any(a) for a in (left, right)]
+        zero = [not isinstance(a, Value) and not np.any(a) for a in (left, right)]
         if not any(zero):
             raise PredictorNotSupportedError(
                 "Expected a maximum with zero, got a maximum of other values."

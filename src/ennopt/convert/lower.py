@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.convert.graph import Piece, Source, Tensor, merged, reshape
+from ennopt.convert.affine import ARRAY_COST, Piece, Room, Source, Tensor, merged
+from ennopt.convert.graph import reshape
 from ennopt.network import Array, Ensemble, ModelConfigurationError, Network
 
 AVERAGE_TOLERANCE = 1e-6  # factors stored as float32 add up to 1 only this closely
 
 
-def to_ensemble(value: Tensor, source: Source) -> Ensemble:
+def to_ensemble(value: Tensor, source: Source, room: Room) -> Ensemble:
     """The members whose weighted sum is `value`.
 
     Parameters
@@ -23,12 +24,15 @@ def to_ensemble(value: Tensor, source: Source) -> Ensemble:
         Output of the graph for one point.
     source
         Input of the graph, as `inputs` returned it.
+    room
+        Where the numbers of the members are counted.
     """
+    room.where = "the output"
     value = reshape(value, (-1,))
     if not value.shape[0]:
         raise ModelConfigurationError("Expected at least one output, got none.")
     pieces = []
-    for piece in merged(value.pieces, Piece.key):
+    for piece in merged(value.pieces.values(), Piece.key, room):
         reads = {s: a for s, a in piece.reads.items() if a.any()}
         if reads:
             pieces.append(replace(piece, reads=reads))
@@ -36,9 +40,10 @@ def to_ensemble(value: Tensor, source: Source) -> Ensemble:
             moved = value.outer * piece.weight * piece.constant
             value = replace(value, shared=value.shared + moved)
     if not pieces:
+        room.spend(value.shape[0] * source.width)
         zero = np.zeros((value.shape[0], source.width))
         return Ensemble((Network((zero,), (value.shared,)),))
-    members = tuple(_lower(piece, source) for piece in pieces)
+    members = tuple(_lower(piece, source, room) for piece in pieces)
     weights = np.array([p.weight for p in pieces])
     factor = value.outer
     if len(pieces) == 1:
@@ -55,60 +60,111 @@ def to_ensemble(value: Tensor, source: Source) -> Ensemble:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a layer of the lowered network holds a source.
+    """Where a layer of the lowered network holds a source: units from `start` on.
 
-    ``source == recombine @ units[where]``; ``None`` is the identity.
+    A source that is carried is held in part: only the elements `kept` are. If it is
+    the input, a second unit for each of them holds the opposite.
     """
 
-    where: slice
-    recombine: Array | None
+    start: int
+    num_units: int
+    kept: npt.NDArray[np.intp] | None = None
+
+    def read(self, coefficients: Array, rows: Array) -> None:
+        """Add to `rows`, coefficients of units, what reads the source itself.
+
+        Parameters
+        ----------
+        coefficients
+            (width of the source, number of rows)
+        rows
+            (number of rows, number of units of the layer)
+        """
+        if self.kept is None:
+            rows[:, self.start : self.start + self.num_units] += coefficients.T
+            return
+        part, half = coefficients[self.kept].T, len(self.kept)
+        rows[:, self.start : self.start + half] += part
+        if self.num_units > half:
+            rows[:, self.start + half : self.start + self.num_units] -= part
+
+    def carried(
+        self, start: int, used: npt.NDArray[np.bool_], is_input: bool
+    ) -> _Place:
+        """Where the next layer holds the source, if it is carried there."""
+        if self.kept is not None:
+            return replace(self, start=start)
+        kept = np.flatnonzero(used)
+        return _Place(start, len(kept) * (2 if is_input else 1), kept)
+
+    def copy(self, new: _Place, matrix: Array) -> None:
+        """Write the rows of `matrix` that carry the source to its `new` place."""
+        rows = new.start + np.arange(new.num_units)
+        if self.kept is not None or new.kept is None:
+            matrix[rows, self.start + np.arange(self.num_units)] = 1.0
+        else:
+            half = len(new.kept)
+            matrix[rows[:half], self.start + new.kept] = 1.0
+            matrix[rows[half:], self.start + new.kept[: len(rows) - half]] = -1.0
 
 
-def _lower(piece: Piece, source: Source) -> Network:
+def _lower(piece: Piece, source: Source, room: Room) -> Network:
     """Turn the sources that a piece reads into consecutive layers.
 
     A source that is read further on than by the next layer is carried there by
     neurons of its own. Outputs of ReLU are not negative, so ReLU leaves them as they
     are; inputs take two neurons each, ``x = relu(x) - relu(-x)``.
     """
-    reads = {s: a.T for s, a in piece.reads.items()}
-    sources = _ancestors(reads)
-    depth = max(s.level for s in sources)
-    readers: list[list[tuple[dict[Source, Array], Array]]] = [
-        [({t: a.T for t, a in s.reads.items()}, s.constant)
-         for s in sources if s.level == level]
-        for level in range(1, depth + 1)
-    ]  # fmt: skip
-    readers.append([(reads, piece.constant)])
+    sources = _ancestors(piece.reads)
+    made: list[list[Source]] = [[] for _ in range(1 + max(s.level for s in sources))]
+    for s in sources:
+        if s.level:
+            made[s.level - 1].append(s)
+    readers = [[(s.reads, s.constant) for s in layer] for layer in made]
+    readers[-1] = [(piece.reads, piece.constant)]
     last_reader = {source: 0} | {s: s.level for s in sources}
     used = {s: np.zeros(s.width, dtype=bool) for s in last_reader}
     for level, blocks in enumerate(readers):  # layer `level` feeds level + 1
-        for block, _ in blocks:
-            for s, a in block.items():
+        for reads, _ in blocks:
+            for s, a in reads.items():
                 if level > s.level:
                     last_reader[s] = max(last_reader[s], level)
-                    used[s] |= a.any(axis=0)
+                    used[s] |= a.any(axis=1)
 
-    place = {source: _Place(slice(0, source.width), None)}
-    num_units, weights, biases = source.width, [], []
-    for level, blocks in enumerate(readers):
-        rows = [_assemble(block, place, num_units) for block, _ in blocks]
-        shifts = [shift for _, shift in blocks]
-        following: dict[Source, _Place] = {}
-        start = 0
-        for s in (s for s in sources if s.level == level + 1):
-            following[s] = _Place(slice(start, start + s.width), None)
+    # where each source is held by the input and by every hidden layer
+    places = [{source: _Place(0, source.width)}]
+    widths = [source.width]
+    for level, layer in enumerate(made[:-1]):
+        start, held = 0, {}
+        for s in layer:
+            held[s] = _Place(start, s.width)
             start += s.width
-        for s, old in place.items():
-            if level < len(readers) - 1 and last_reader[s] > level:
-                copies, recombine = _carry(s, old, used[s], num_units)
-                rows.append(copies)
-                shifts.append(np.zeros(len(copies)))
-                following[s] = _Place(slice(start, start + len(copies)), recombine)
-                start += len(copies)
-        weights.append(np.concatenate(rows))
-        biases.append(np.concatenate(shifts))
-        place, num_units = following, start
+        for s, old in places[-1].items():
+            if last_reader[s] > level:
+                held[s] = old.carried(start, used[s], not s.level)
+                start += held[s].num_units
+        room.spend(start * widths[-1] + ARRAY_COST * len(held))
+        places.append(held)
+        widths.append(start)
+    room.spend(piece.constant.size * widths[-1])
+    places.append({})
+    widths.append(piece.constant.size)
+
+    weights, biases = [], []
+    for level, blocks in enumerate(readers):
+        matrix, shift = np.zeros((widths[level + 1], widths[level])), []
+        row = 0
+        for reads, constant in blocks:
+            rows = matrix[row : row + constant.size]
+            for s, a in reads.items():
+                places[level][s].read(a, rows)
+            shift.append(constant)
+            row += constant.size
+        for s, new in places[level + 1].items():
+            if s in places[level]:
+                places[level][s].copy(new, matrix)
+        weights.append(matrix)
+        biases.append(np.concatenate([*shift, np.zeros(len(matrix) - row)]))
     return Network(tuple(weights), tuple(biases))
 
 
@@ -122,27 +178,3 @@ def _ancestors(reads: Iterable[Source]) -> list[Source]:
             found.add(source)
             queue.extend(source.reads)
     return sorted(found, key=lambda s: s.serial)
-
-
-def _assemble(
-    block: dict[Source, Array], place: dict[Source, _Place], num_units: int
-) -> Array:
-    """Rows of a layer: coefficients of sources as coefficients of units."""
-    rows = np.zeros((next(iter(block.values())).shape[0], num_units))
-    for source, a in block.items():
-        held = place[source]
-        rows[:, held.where] += a if held.recombine is None else a @ held.recombine
-    return rows
-
-
-def _carry(
-    source: Source, held: _Place, used: npt.NDArray[np.bool_], num_units: int
-) -> tuple[Array, Array]:
-    """Rows of neurons that hold `source` one layer further, and how to read them."""
-    units = np.eye(num_units)[held.where]
-    if held.recombine is not None:
-        return units, held.recombine
-    eye = np.eye(source.width)[used]
-    if source.level:
-        return units[used], eye.T
-    return np.concatenate([units[used], -units[used]]), np.concatenate([eye, -eye]).T

@@ -1,33 +1,50 @@
 """ONNX graphs, as torch, keras and skl2onnx export them.
 
 Nodes whose inputs are all constants are computed by ONNX's own reference
-implementation; the others are read by the table of operators below.
+implementation; the others are read by the table of operators.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ennopt.convert import graph
+from ennopt.convert.affine import ARRAY_COST, Room, Tensor, Value, inputs
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
 from ennopt.convert.lower import to_ensemble
-from ennopt.convert.verify import verified
+from ennopt.convert.onnx_operators import FOLDED, OPERATORS
+from ennopt.convert.verify import NUM_POINTS, UNITS, Loaded, Original, verified
 from ennopt.extras import require
-from ennopt.network import Array, Ensemble, ModelConfigurationError
-
-Attributes = dict[str, Any]
-Operator = Callable[[list[Any], Attributes], Any]
+from ennopt.network import (
+    SIZE_LIMIT,
+    Array,
+    ModelConfigurationError,
+    check_size,
+    shown,
+)
 
 _INPUT_TYPES = {1: np.float32, 10: np.float16, 11: np.float64}  # TensorProto.DataType
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
+_SHAPE_LENGTH = 128  # of what tells the shape of a result: NumPy knows 64 axes
 
-def load_file(path: Path, num_inputs: int | None = None) -> Ensemble:
+NODE_LIMIT = 1_000_000
+"""Nodes that a graph may have when the functions it calls are written out."""
+
+FUNCTION_DEPTH = 100
+"""How deep functions of a graph may call each other."""
+
+NODE_RUNS = 250_000
+"""Nodes that ONNX's reference implementation, at some 30 microseconds each, may run
+to check a graph that takes one point at a time. Larger ones are checked on fewer
+points."""
+
+
+def load_file(path: Path, num_inputs: int | None = None) -> Loaded:
     """Read an ``.onnx`` file. External data must lie in the folder of the file."""
     onnx = require("onnx", "onnx")
     decode_error = require("google.protobuf.message", "onnx").DecodeError
@@ -57,10 +74,10 @@ def _load_external(model: Any, path: Path, onnx: Any) -> None:
     folder = path.resolve().parent
     helper = onnx.external_data_helper
     tensors = [t for t in _tensors(model.graph) if helper.uses_external_data(t)]
+    asked, stored, files = 0, path.stat().st_size, set()
     for tensor in tensors:
-        location = {entry.key: entry.value for entry in tensor.external_data}.get(
-            "location", ""
-        )
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
         target = (folder / location).resolve()
         if not location or not target.is_relative_to(folder):
             raise ModelConfigurationError(
@@ -73,7 +90,14 @@ def _load_external(model: Any, path: Path, onnx: Any) -> None:
                 "none. Copy it there."
             )
         try:
+            size = target.stat().st_size
+            stored += 0 if target in files else size
+            files.add(target)
+            asked += int(entries.get("length", size))
+            check_size(asked // 4, stored // 4, f"tensor {tensor.name!r} of {path}")
             helper.load_external_data_for_tensor(tensor, str(folder))
+        except ModelConfigurationError:
+            raise
         except (ValueError, OSError, onnx.checker.ValidationError) as error:
             raise ModelConfigurationError(
                 f"Expected readable external data for tensor {tensor.name!r}, got "
@@ -91,7 +115,7 @@ def _tensors(onnx_graph: Any) -> list[Any]:
     return found
 
 
-def load_model(model: Any, num_inputs: int | None = None) -> Ensemble:
+def load_model(model: Any, num_inputs: int | None = None) -> Loaded:
     """Convert an ``onnx.ModelProto`` and check it against an ONNX runtime.
 
     Parameters
@@ -103,7 +127,8 @@ def load_model(model: Any, num_inputs: int | None = None) -> Ensemble:
     """
     onnx = require("onnx", "onnx")
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        _check_functions(model)
+        model = require("onnx.inliner", "onnx").inline_local_functions(model)
     if len(model.graph.output) != 1:
         names = [output.name for output in model.graph.output]
         raise ModelConfigurationError(
@@ -112,14 +137,50 @@ def load_model(model: Any, num_inputs: int | None = None) -> Ensemble:
         )
     shapes = _input_shapes(model, num_inputs)
     traced = [(1, *shape[1:]) if len(shape) > 1 else shape for shape in shapes.values()]
-    source, values = graph.inputs(traced)
+    constants = _constants(model, onnx)
+    room = Room(sum(array.size for array in constants.values()))
+    source, values = inputs(traced, room)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        output = _run(model, dict(zip(shapes, values, strict=True)), onnx)
-        ensemble = to_ensemble(output, source)
-    predict = _predictor(model, shapes)
+        known = constants | dict(zip(shapes, values, strict=True))
+        ensemble = to_ensemble(_run(model, known, room, onnx), source, room)
+    original, num_points = _original(model, shapes, _precision(constants, model))
+    num_points = max(1, min(num_points, SIZE_LIMIT // max(room.elements, 1)))
     producer = model.producer_name or "ONNX"
-    name = "onnx" if producer == "ONNX" else f"onnx by {producer}"
-    return verified(ensemble, predict, units=source.units, source=name)
+    name = "onnx" if producer == "ONNX" else f"onnx by {shown(producer)}"
+    return verified(
+        ensemble, original, units=source.units, source=name, num_points=num_points
+    )
+
+
+def _check_functions(model: Any) -> None:
+    """Refuse functions that call each other so often that the graph explodes."""
+    bodies = {(f.domain, f.name): f.node for f in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Any, depth: int) -> int:
+        """Nodes, with those of the functions that they call."""
+        if depth > FUNCTION_DEPTH:
+            raise ModelConfigurationError(
+                f"Expected functions that call each other at most {FUNCTION_DEPTH} "
+                "deep, got deeper ones or one that calls itself. Export the model "
+                "without functions."
+            )
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if key in bodies and key not in counts:
+                counts[key] = count(bodies[key], depth + 1)
+            total += counts.get(key, 1)
+            for attribute in node.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    total += count(inner.node, depth + 1)
+        return total
+
+    if (total := count(model.graph.node, 0)) > NODE_LIMIT:
+        raise ModelConfigurationError(
+            f"Expected a graph of at most {NODE_LIMIT:,} nodes, got {total:,} when its "
+            "functions are written out. A trained network takes far fewer."
+        )
 
 
 def _input_shapes(model: Any, num_inputs: int | None) -> dict[str, tuple[int, ...]]:
@@ -162,57 +223,82 @@ def _input_shapes(model: Any, num_inputs: int | None) -> dict[str, tuple[int, ..
     return shapes
 
 
-def _run(model: Any, values: dict[str, Any], onnx: Any) -> graph.Tensor:
-    """Walk the graph with symbolic values in place of its inputs."""
-    helper = onnx.numpy_helper
-    known: dict[str, Any] = {"": None}
+def _constants(model: Any, onnx: Any) -> dict[str, Any]:
+    """The tensors that the graph stores, by name."""
+    if model.graph.sparse_initializer:
+        raise refuse("initializers", "sparse ones", ("dense tensors",))
+    known: dict[str, Any] = {}
     for tensor in model.graph.initializer:
         try:
-            known[tensor.name] = helper.to_array(tensor)
+            known[tensor.name] = onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, MemoryError) as error:
             raise ModelConfigurationError(
                 f"Expected a tensor of numbers, got {error!r:.150} in initializer "
                 f"{tensor.name!r}."
             ) from error
-    if model.graph.sparse_initializer:
-        raise refuse("initializers", "sparse ones", ("dense tensors",))
-    known |= values
+    return known
+
+
+def _run(model: Any, known: dict[str, Any], room: Room, onnx: Any) -> Tensor:
+    """Walk the graph with symbolic values in place of its inputs.
+
+    Parameters
+    ----------
+    model
+        The model.
+    known
+        Constants and inputs by name; values are dropped after their last use.
+    room
+        Where what is computed is counted.
+    onnx
+        The package.
+    """
+    known = known | {"": None}
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in model.graph.node:
-        where = f"node {node.name or ', '.join(map(str, node.output))!r}"
+    output = model.graph.output[0].name
+    last_use = {
+        name: i for i, node in enumerate(model.graph.node) for name in node.input
+    }
+    last_use |= {"": -1, output: -1}  # kept
+    for i, node in enumerate(model.graph.node):
+        room.where = f"node {node.name or ', '.join(map(str, node.output))!r}"
         missing = [name for name in node.input if name not in known]
         if missing:
             raise ModelConfigurationError(
                 f"Expected every input to be computed before, got {missing[0]!r} at "
-                f"{where}."
+                f"{room.where}."
             )
         arguments = [known[name] for name in node.input]
         if node.domain not in _OWN_DOMAINS or any(
-            a.type in (a.GRAPH, a.GRAPHS) for a in node.attribute
+            a.type in (a.GRAPH, a.GRAPHS, a.SPARSE_TENSOR, a.SPARSE_TENSORS)
+            for a in node.attribute
         ):
-            raise _refused(node, where)
-        if any(isinstance(a, graph.Value) for a in arguments):
-            results = _apply(node, arguments, where, onnx)
+            raise _refused(node, room)
+        if any(isinstance(a, Value) for a in arguments):
+            results = _apply(node, arguments, room, onnx)
         else:
-            results = _fold(node, arguments, versions, where, onnx)
+            results = _fold(node, arguments, versions, room, onnx)
         known |= zip(node.output, results, strict=False)
-    name = model.graph.output[0].name
-    if known.get(name) is None:
+        for name in {*node.input, *node.output}:
+            if last_use.get(name, i) == i:
+                known.pop(name, None)
+    if known.get(output) is None:
         raise ModelConfigurationError(
-            f"Expected a node that computes the output {name!r}, got none."
+            f"Expected a node that computes the output {output!r}, got none."
         )
-    result: graph.Tensor = known[name]
+    result: Tensor = known[output]
     return result
 
 
-def _refused(node: Any, where: str) -> PredictorNotSupportedError:
+def _refused(node: Any, room: Room) -> PredictorNotSupportedError:
     domain = f"{node.domain}." if node.domain else ""
-    return refuse("an operator", f"{domain}{node.op_type}", OPERATORS, where=where)
+    got = f"{domain}{node.op_type}"
+    return refuse("an operator", got, OPERATORS, where=room.where)
 
 
-def _apply(node: Any, arguments: list[Any], where: str, onnx: Any) -> list[Any]:
+def _apply(node: Any, arguments: list[Any], room: Room, onnx: Any) -> list[Any]:
     if node.op_type not in OPERATORS:
-        raise _refused(node, where)
+        raise _refused(node, room)
     try:
         attributes = {
             a.name: onnx.helper.get_attribute_value(a) for a in node.attribute
@@ -222,48 +308,108 @@ def _apply(node: Any, arguments: list[Any], where: str, onnx: Any) -> list[Any]:
     except ModelConfigurationError:
         raise
     except PredictorNotSupportedError as error:
-        raise PredictorNotSupportedError(f"{error} At {where}.") from error
+        raise PredictorNotSupportedError(f"{error} At {room.where}.") from error
     except (
         ValueError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError,
         AttributeError,
     ) as error:  # fmt: skip
         raise ModelConfigurationError(
             f"Expected an operator {node.op_type} with inputs that fit, got "
-            f"{error} at {where}."
+            f"{error} at {room.where}."
         ) from error
     return result if isinstance(result, list) else [result]
 
 
 def _fold(
-    node: Any, arguments: list[Any], versions: dict[str, int], where: str, onnx: Any
+    node: Any, arguments: list[Any], versions: dict[str, int], room: Room, onnx: Any
 ) -> list[Any]:
     """Compute a node of constants with ONNX's reference implementation."""
+    if node.op_type == "Identity":  # exporters write many
+        return arguments
+    if node.op_type not in FOLDED:
+        raise _refused(node, room)
     reference = require("onnx.reference", "onnx")
     names = dict(zip(node.input, arguments, strict=True))
     names.pop("", None)
-    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    infos = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
-    small = onnx.helper.make_graph([node], "constant", inputs, outputs)
+    small = onnx.helper.make_graph([node], "constant", infos, outputs)
     opsets = [onnx.helper.make_opsetid(d, v) for d, v in versions.items()]
+    inference_error = onnx.shape_inference.InferenceError
     try:
+        if node.op_type == "Constant":  # stored, not computed
+            room.spend(ARRAY_COST)
+        else:
+            room.spend(_folded_size(node, names, versions, onnx))
         evaluator = reference.ReferenceEvaluator(
             onnx.helper.make_model(small, opset_imports=opsets)
         )
-        return list(evaluator.run(None, names))
-    except NotImplementedError as error:
-        raise _refused(node, where) from error
+        results = list(evaluator.run(None, names))
+    except ModelConfigurationError:
+        raise
+    except (NotImplementedError, onnx.defs.SchemaError) as error:
+        raise _refused(node, room) from error
     except (
         ValueError, TypeError, IndexError, KeyError, RuntimeError, MemoryError,
-        AttributeError, ArithmeticError,
+        AttributeError, ArithmeticError, inference_error,
     ) as error:  # fmt: skip
         raise ModelConfigurationError(
             f"Expected constants that {node.op_type} can take, got "
-            f"{str(error).partition(chr(10))[0]:.150} at {where}."
+            f"{str(error).partition(chr(10))[0]:.150} at {room.where}."
         ) from error
+    if node.op_type == "Constant":
+        room.stored += sum(np.size(result) for result in results)
+    return results
 
 
-def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
-    """Predictions of an ONNX runtime, point by point when the graph wants that."""
+def _folded_size(
+    node: Any, known: dict[str, Any], versions: dict[str, int], onnx: Any
+) -> int:
+    """How many numbers the outputs of a node of constants have, before it runs."""
+    helper = onnx.helper
+    version = versions.get("", versions.get("ai.onnx", 1))
+    types = {
+        name: helper.make_tensor_type_proto(
+            helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in known.items()
+    }
+    shapes = {
+        name: onnx.numpy_helper.from_array(np.asarray(array), name)
+        for name, array in known.items()
+        if array.size <= _SHAPE_LENGTH
+    }
+    results = onnx.shape_inference.infer_node_outputs(
+        onnx.defs.get_schema(node.op_type, version, ""), node, types, shapes,
+        opset_imports=[helper.make_opsetid("", version)],
+    )  # fmt: skip
+    longest = sum(array.size for array in known.values())  # of an axis that is unknown
+    size = ARRAY_COST
+    for kind in (result.tensor_type for result in results.values()):
+        if not kind.HasField("shape"):
+            raise ValueError("a result of a size that nothing tells")
+        size += math.prod(
+            max(d.dim_value, 0) if d.WhichOneof("value") == "dim_value" else longest
+            for d in kind.shape.dim
+        )
+    return size
+
+
+def _precision(constants: dict[str, Any], model: Any) -> str:
+    """The coarsest type that the graph computes in, by its inputs and constants."""
+    types = {_INPUT_TYPES.get(i.type.tensor_type.elem_type) for i in model.graph.input}
+    names = {np.dtype(t).name for t in types if t is not None}
+    names |= {array.dtype.name for array in constants.values()}
+    return max(names & UNITS.keys(), key=lambda name: UNITS[name])
+
+
+def _original(
+    model: Any, shapes: dict[str, tuple[int, ...]], precision: str
+) -> tuple[Original, int]:
+    """The model as an ONNX runtime computes it, and on how many points to check it.
+
+    It is asked point by point when the graph wants that.
+    """
     batched = all(len(shape) > 1 and shape[0] == 0 for shape in shapes.values())
     session, errors = _session(model)
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
@@ -285,9 +431,15 @@ def _predictor(model: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
                 f"{type(session).__name__}."
             ) from error
 
+    def predict_one_by_one(x: Array) -> Any:
+        return np.stack([np.ravel(predict(point[None])) for point in x])
+
     if batched:
-        return predict
-    return lambda x: np.stack([np.ravel(predict(point[None])) for point in x])
+        return Original(predict, precision), NUM_POINTS
+    num_points = NUM_POINTS
+    if type(session).__module__.partition(".")[0] == "onnx":
+        num_points = max(4, min(NUM_POINTS, NODE_RUNS // len(model.graph.node)))
+    return Original(predict_one_by_one, precision), num_points
 
 
 def _session(model: Any) -> tuple[Any, tuple[type[Exception], ...]]:
@@ -325,200 +477,3 @@ def _session(model: Any) -> tuple[Any, tuple[type[Exception], ...]]:
         raise ModelConfigurationError(
             f"Expected an ONNX model that runs, got {error!r:.150}."
         ) from error
-
-
-def _ints(values: Any) -> list[int] | None:
-    return None if values is None else [int(v) for v in np.ravel(values)]
-
-
-def _axes(arguments: list[Any], attributes: Attributes) -> list[int] | None:
-    """Axes from the second input (newer opsets) or the attribute (older ones)."""
-    if len(arguments) > 1 and arguments[1] is not None:
-        return _ints(arguments[1])
-    return _ints(attributes.get("axes"))
-
-
-def _gemm(arguments: list[Any], attributes: Attributes) -> Any:
-    left, right, *rest = arguments
-    if attributes.get("transA", 0):
-        raise refuse("a Gemm", "transA=1", ("transA=0",))
-    if attributes.get("transB", 0):
-        right = graph.transpose(right)
-    product = graph.matmul(left, right)
-    if attributes.get("alpha", 1.0) != 1.0:
-        product = graph.scale(product, attributes["alpha"])
-    if rest and rest[0] is not None:
-        beta = attributes.get("beta", 1.0)
-        product = graph.add(product, graph.scale(graph.as_value(rest[0]), beta))
-    return product
-
-
-def _batch_normalization(arguments: list[Any], attributes: Attributes) -> Any:
-    value, scale, bias, mean, variance = arguments
-    if attributes.get("training_mode", 0):
-        raise refuse("a BatchNormalization", "training_mode=1", ("training_mode=0",))
-    factor = scale / np.sqrt(variance.astype(float) + attributes.get("epsilon", 1e-5))
-    shape = (1, -1) + (1,) * (len(value.shape) - 2)
-    shift = (bias - factor * mean).reshape(shape)
-    return graph.add(graph.multiply(value, factor.reshape(shape)), shift)
-
-
-def _reshape(arguments: list[Any], attributes: Attributes) -> Any:
-    value, shape = arguments
-    sizes = _ints(shape) or []
-    if not attributes.get("allowzero", 0):
-        sizes = [value.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
-    return graph.reshape(value, sizes)
-
-
-def _flatten(arguments: list[Any], attributes: Attributes) -> Any:
-    value = arguments[0]
-    axis = attributes.get("axis", 1)
-    axis = axis + len(value.shape) if axis < 0 else axis
-    rows = int(np.prod(value.shape[:axis]))
-    return graph.reshape(value, (rows, -1))
-
-
-def _dropout(arguments: list[Any], attributes: Attributes) -> Any:
-    if len(arguments) > 2 and arguments[2] is not None and bool(arguments[2]):
-        raise refuse("a Dropout", "training_mode=True", ("training_mode=False",))
-    return arguments[0]
-
-
-def _cast(arguments: list[Any], attributes: Attributes) -> Any:
-    if attributes["to"] not in (1, 10, 11, 16):  # float, float16, double, bfloat16
-        raise refuse("a Cast", f"type number {attributes['to']}",
-                     ("float", "double", "float16", "bfloat16"))  # fmt: skip
-    return arguments[0]
-
-
-def _slice(arguments: list[Any], attributes: Attributes) -> Any:
-    value = arguments[0]
-    if len(arguments) > 1:
-        starts, ends, axes, steps = (
-            _ints(a) for a in (*arguments[1:], None, None)[:4]
-        )  # fmt: skip
-    else:
-        keys = ("starts", "ends", "axes")
-        starts, ends, axes = (_ints(attributes.get(key)) for key in keys)
-        steps = None
-    key = [slice(None)] * len(value.shape)
-    for i, (start, end) in enumerate(zip(starts or (), ends or (), strict=True)):
-        axis, step = axes[i] if axes else i, steps[i] if steps else 1
-        stop = None if step < 0 and end < -value.shape[axis] else end
-        key[axis] = slice(start, stop, step)
-    return graph.index(value, tuple(key))
-
-
-def _split(arguments: list[Any], attributes: Attributes) -> list[Any]:
-    value, axis = arguments[0], attributes.get("axis", 0)
-    length = value.shape[axis]
-    given = arguments[1] if len(arguments) > 1 else attributes.get("split")
-    sizes = _ints(given)
-    if sizes is None:
-        size = -(-length // attributes["num_results"])
-        ends = list(range(size, length, size))
-    else:
-        ends = [int(n) for n in np.cumsum(sizes)[:-1]]
-    return [graph.take(value, b, axis) for b in np.split(np.arange(length), ends)]
-
-
-def _maximum(arguments: list[Any], attributes: Attributes) -> Any:
-    values = [a for a in arguments if isinstance(a, graph.Value)]
-    zeros = [a for a in arguments if not isinstance(a, graph.Value) and not np.any(a)]
-    if len(values) != 1 or len(values) + len(zeros) != len(arguments):
-        raise refuse("a Max", "a maximum of other values", ("a maximum with zero",))
-    return graph.relu(values[0]) if zeros else values[0]
-
-
-def _clip(arguments: list[Any], attributes: Attributes) -> Any:
-    low, high = (*arguments[1:], None, None)[:2]
-    low = attributes.get("min") if low is None else low
-    high = attributes.get("max") if high is None else high
-    if low is None or np.any(low) or high is not None:
-        raise refuse("a Clip", f"min={low}, max={high}", ("min=0 without max",))
-    return graph.relu(arguments[0])
-
-
-def _scaler(arguments: list[Any], attributes: Attributes) -> Any:
-    shift = np.asarray(attributes.get("offset", [0.0]))
-    moved = graph.subtract(arguments[0], shift)
-    return graph.multiply(moved, np.asarray(attributes.get("scale", [1.0])))
-
-
-def _linear_regressor(arguments: list[Any], attributes: Attributes) -> Any:
-    if attributes.get("post_transform", b"NONE") != b"NONE":
-        raise refuse("a LinearRegressor", str(attributes["post_transform"]), ("NONE",))
-    matrix = np.reshape(attributes["coefficients"], (attributes.get("targets", 1), -1))
-    product = graph.matmul(arguments[0], matrix.T)
-    if "intercepts" in attributes:
-        return graph.add(product, np.asarray(attributes["intercepts"]))
-    return product
-
-
-def _reduced(reduce: Callable[..., Any]) -> Operator:
-    def apply(arguments: list[Any], attributes: Attributes) -> Any:
-        axes = _axes(arguments, attributes)
-        if not axes and attributes.get("noop_with_empty_axes", 0):
-            return arguments[0]
-        return reduce(arguments[0], axes or None, bool(attributes.get("keepdims", 1)))
-
-    return apply
-
-
-def _gather(arguments: list[Any], attributes: Attributes) -> Any:
-    return graph.take(arguments[0], arguments[1], attributes.get("axis", 0))
-
-
-def _extract(arguments: list[Any], attributes: Attributes) -> Any:
-    value, positions = arguments
-    return graph.take(value, np.ravel(positions), -1)
-
-
-def _shape(arguments: list[Any], attributes: Attributes) -> Any:
-    shape = np.array(arguments[0].shape, dtype=np.int64)
-    return shape[attributes.get("start", 0) : attributes.get("end")]
-
-
-def _expand(arguments: list[Any], attributes: Attributes) -> Any:
-    value, shape = arguments
-    target = np.broadcast_shapes(value.shape, tuple(_ints(shape) or ()))
-    return graph.broadcast(value, target)
-
-
-OPERATORS: dict[str, Operator] = {
-    "Gemm": _gemm,
-    "MatMul": lambda a, _: graph.matmul(*a),
-    "Add": lambda a, _: graph.add(*a),
-    "Sub": lambda a, _: graph.subtract(*a),
-    "Mul": lambda a, _: graph.multiply(*a),
-    "Div": lambda a, _: graph.divide(*a),
-    "Neg": lambda a, _: graph.scale(a[0], -1.0),
-    "Relu": lambda a, _: graph.relu(a[0]),
-    "Max": _maximum,
-    "Clip": _clip,
-    "BatchNormalization": _batch_normalization,
-    "Identity": lambda a, _: a[0],
-    "Dropout": _dropout,
-    "Cast": _cast,
-    "CastLike": lambda a, _: a[0],
-    "Flatten": _flatten,
-    "Reshape": _reshape,
-    "Squeeze": lambda a, k: graph.squeeze(a[0], _axes(a, k)),
-    "Unsqueeze": lambda a, k: graph.unsqueeze(a[0], _axes(a, k) or []),
-    "Transpose": lambda a, k: graph.transpose(a[0], k.get("perm")),
-    "Expand": _expand,
-    "Shape": _shape,
-    "Slice": _slice,
-    "Split": _split,
-    "Gather": _gather,
-    "Concat": lambda a, k: graph.concatenate(a, k["axis"]),
-    "Mean": lambda a, _: graph.mean_of(a),
-    "Sum": lambda a, _: graph.sum_of(a),
-    "ReduceMean": _reduced(graph.mean),
-    "ReduceSum": _reduced(graph.total),
-    "Scaler": _scaler,
-    "LinearRegressor": _linear_regressor,
-    "ArrayFeatureExtractor": _extract,
-    "FeatureVectorizer": lambda a, _: graph.concatenate(a, -1),
-}

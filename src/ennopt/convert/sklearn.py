@@ -7,13 +7,14 @@ target into its last, so that the ensemble reads and predicts in the user's unit
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
-from ennopt.convert.verify import combine, verified
+from ennopt.convert.verify import Loaded, Original, combine, verified
 from ennopt.extras import require
 from ennopt.network import Array, Ensemble, ModelConfigurationError, Network
 
@@ -39,7 +40,7 @@ SCALERS = (
 Units = tuple[Array, Array]
 
 
-def load_sklearn(model: Any) -> Ensemble:
+def load_sklearn(model: Any) -> Loaded:
     """Convert a fitted scikit-learn regressor and check it against `model.predict`."""
     ensemble = convert(model, "")
 
@@ -49,19 +50,16 @@ def load_sklearn(model: Any) -> Ensemble:
             warnings.filterwarnings("ignore", message="X does not have valid feature")
             return model.predict(x)
 
-    name = f"sklearn {type(model).__name__}"
-    units = _units(model, ensemble.num_inputs)
-    checked = verified(ensemble, predict, units=units, source=name)
+    loaded = verified(
+        ensemble,
+        Original(predict, "float64"),
+        units=_units(model, ensemble.num_inputs),
+        source=f"sklearn {type(model).__name__}",
+    )
     names = _input_names(model)
     if names is None:
-        return checked
-    return Ensemble(
-        checked.members,
-        weights=checked.weights,
-        input_names=names,
-        source=checked.source,
-        deviation=checked.deviation,
-    )
+        return loaded
+    return loaded._replace(ensemble=replace(loaded.ensemble, input_names=names))
 
 
 def convert(model: Any, where: str) -> Ensemble:
@@ -93,7 +91,22 @@ def convert(model: Any, where: str) -> Ensemble:
         return convert(model.estimator_, where)
     if _is_linear(model):
         return _linear(model, where)
-    raise refuse("a scikit-learn regressor", name, REGRESSORS, where=where)
+    raise _not_a_regressor(model, where)
+
+
+def _not_a_regressor(model: Any, where: str) -> PredictorNotSupportedError:
+    base = require("sklearn.base", "sklearn")
+    name, remedy = type(model).__name__, ""
+    if base.is_classifier(model):
+        name = f"the classifier {name}"
+        remedy = "It predicts classes, which have no largest: fit a regressor."
+    elif base.is_regressor(model):
+        remedy = "Only networks with ReLU and linear models can be optimized here."
+    elif hasattr(model, "transform"):
+        remedy = "Pass the pipeline that ends in a regressor."
+    where = "" if where == type(model).__name__ else where
+    return refuse("a scikit-learn regressor", name, REGRESSORS, where=where,
+                  remedy=remedy)  # fmt: skip
 
 
 def _class(module: str, name: str) -> Any:
@@ -120,9 +133,7 @@ def _check_fitted(model: Any, where: str) -> None:
             f"Expected a fitted model, got one that is not at {where}. Call fit first."
         ) from error
     except TypeError as error:
-        raise refuse(
-            "a scikit-learn regressor", type(model).__name__, REGRESSORS, where=where
-        ) from error
+        raise _not_a_regressor(model, where) from error
 
 
 def _check_own(model: Any, method: str, where: str) -> None:

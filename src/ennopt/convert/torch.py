@@ -7,6 +7,7 @@ dropout is the identity and batch norm uses its running statistics.
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ennopt.convert import graph
+from ennopt.convert.affine import Room, Tensor, Value, as_value, inputs
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
 from ennopt.convert.lower import to_ensemble
-from ennopt.convert.verify import verified
+from ennopt.convert.verify import Loaded, Original, verified
 from ennopt.extras import require
-from ennopt.network import Array, Ensemble, ModelConfigurationError
+from ennopt.network import Array, ModelConfigurationError
 
 MODULES = (
     "Linear", "ReLU", "BatchNorm1d", "Dropout", "AlphaDropout", "Identity",
@@ -32,7 +34,7 @@ FUNCTIONS = (
 _UNTOUCHED = {"Dropout", "AlphaDropout", "FeatureAlphaDropout", "Dropout1d", "Identity"}
 
 
-def load_module(module: Any, num_inputs: int | None = None) -> Ensemble:
+def load_module(module: Any, num_inputs: int | None = None) -> Loaded:
     """Convert an ``nn.Module`` and check it against its own forward pass.
 
     Parameters
@@ -50,25 +52,63 @@ def load_module(module: Any, num_inputs: int | None = None) -> Ensemble:
             "a module", f"TorchScript {name}", ("torch.nn.Module",),
             remedy="Pass the module that was scripted, or its state dict.",
         )  # fmt: skip
-    plain = _evaluated_copy(module, torch)
-    _check_hooks(plain)
+    _check_forward(module, torch)
+    own = _evaluated_copy(module, torch)
+    _check_hooks(own)
+    # the CPU computes in half precision slowly or not at all
+    is_half = any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters())
+    plain = copy.deepcopy(own).float() if is_half else own
     traced = _trace(plain, torch)
     _check_layers(traced, torch)
-    width = num_inputs or _find_width(plain, traced, torch)
-    source, (x,) = graph.inputs([(1, width)])
+    width = _find_width(plain, traced, num_inputs, torch)
+    room = Room(sum(t.numel() for t in plain.state_dict().values()))
+    source, (x,) = inputs([(1, width)], room)
     with np.errstate(invalid="ignore", over="ignore"):
-        ensemble = to_ensemble(_run(traced, plain, x, torch), source)
-    dtype = next((p.dtype for p in plain.parameters()), torch.float32)
+        ensemble = to_ensemble(_run(traced, x, room, torch), source, room)
+    loaded = verified(
+        ensemble, _original(plain, torch), units=source.units, source=f"torch {name}"
+    )
+    return loaded._replace(original=_original(own, torch)) if is_half else loaded
+
+
+def _original(module: Any, torch: Any) -> Original:
+    """The module as torch computes it."""
+    dtype = next((p.dtype for p in module.parameters()), torch.float32)
 
     def predict(points: Array) -> Any:
         with torch.no_grad():
-            return plain(torch.tensor(points, dtype=dtype)).double().numpy()
+            return module(torch.tensor(points, dtype=dtype)).double().numpy()
 
-    return verified(ensemble, predict, units=source.units, source=f"torch {name}")
+    return Original(predict, str(dtype).removeprefix("torch."))
+
+
+def _check_forward(module: Any, torch: Any) -> None:
+    """Refuse modules that do not take one tensor, before torch speaks."""
+    name = type(module).__name__
+    if type(module).forward is torch.nn.Module.forward:
+        if isinstance(module, torch.nn.ModuleList):
+            remedy = "Pass list(modules) for the mean of its members."
+        else:
+            remedy = "Pass the module that uses it, or a list of modules: their mean."
+        raise PredictorNotSupportedError(
+            f"Expected a module with a forward pass, got {name}, which has none. "
+            + remedy
+        )
+    arguments = [
+        p.name
+        for p in list(inspect.signature(type(module).forward).parameters.values())[1:]
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if len(arguments) > 1:
+        raise PredictorNotSupportedError(
+            f"Expected a forward pass with one argument, got {len(arguments)}: "
+            f"{', '.join(arguments)}, in {name}. Wrap it in a module that takes one "
+            "tensor (num_points, num_inputs) and cuts it into these."
+        )
 
 
 def _evaluated_copy(module: Any, torch: Any) -> Any:
-    """Our own copy, in eval mode on the CPU, in a precision the CPU computes in."""
+    """Our own copy, in eval mode on the CPU."""
     try:
         plain = copy.deepcopy(module).cpu().eval()
     except (RuntimeError, ValueError) as error:  # lazy or non-leaf parameters
@@ -82,8 +122,6 @@ def _evaluated_copy(module: Any, torch: Any) -> Any:
                 "Expected initialized parameters, got a lazy module. Run it once on "
                 "data, then pass it."
             )
-    if any(p.dtype in (torch.float16, torch.bfloat16) for p in plain.parameters()):
-        plain = plain.float()
     return plain
 
 
@@ -116,11 +154,15 @@ def _trace(module: Any, torch: Any) -> Any:
         root = torch.nn.Sequential(module)
     try:
         return root, Tracer().trace(root)
-    except (torch.fx.proxy.TraceError, TypeError, AttributeError, NameError) as error:
+    except (
+        torch.fx.proxy.TraceError, TypeError, AttributeError, NameError, LookupError,
+        ValueError, RuntimeError, AssertionError,
+    ) as error:  # fmt: skip
         raise PredictorNotSupportedError(
-            f"Expected a forward pass that torch.fx can trace, got {error} in "
-            f"{type(module).__name__}. Remove branches and loops that depend on the "
-            "data, or export the model to ONNX and load that."
+            f"Expected a forward pass that torch.fx can trace, got "
+            f"{type(error).__name__}: {error} in {type(module).__name__}. Remove "
+            "branches and loops that depend on the data, or export the model to ONNX "
+            "and load that."
         ) from error
 
 
@@ -141,11 +183,11 @@ def _check_layers(traced: Any, torch: Any) -> None:
                 raise refuse("a layer", name, MODULES, where=f"'{node.target}'")
 
 
-def _find_width(module: Any, traced: Any, torch: Any) -> int:
+def _find_width(module: Any, traced: Any, given: int | None, torch: Any) -> int:
     """Number of inputs: what the first layer asks for, or the only size that runs."""
     root, calls = traced
     modules = dict(root.named_modules())
-    widths: list[int] = []
+    widths: list[int] = [] if given is None else [given]
     for node in calls.nodes:
         layer = modules.get(node.target) if node.op == "call_module" else None
         for attribute in ("in_features", "num_features"):
@@ -153,26 +195,34 @@ def _find_width(module: Any, traced: Any, torch: Any) -> int:
                 widths.append(int(getattr(layer, attribute)))
     widths += [int(n) for t in module.state_dict().values() for n in reversed(t.shape)]
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
+    reason = ""
     for width in dict.fromkeys(w for w in widths if w > 0):
         try:
             with torch.no_grad():
                 module(torch.zeros((2, width), dtype=dtype))
-        except (RuntimeError, IndexError, ValueError):
+        except (RuntimeError, LookupError, ValueError, TypeError) as error:
+            reason = reason or f" ({type(error).__name__}: {error})"
             continue
+        if given not in (None, width):
+            raise ModelConfigurationError(
+                f"Expected {width} input names, one for each input of "
+                f"{type(module).__name__}, got {given}."
+            )
         return width
     raise ModelConfigurationError(
         "Expected a module that takes an array (num_points, num_inputs), got "
-        f"{type(module).__name__}, which runs with none of the widths of its layers. "
-        "Pass input_names to say how many inputs it takes."
+        f"{type(module).__name__}, which runs with none of the widths of its layers"
+        f"{reason:.200}. Pass input_names to say how many inputs it takes."
     )
 
 
-def _run(traced: Any, module: Any, x: graph.Value, torch: Any) -> graph.Tensor:
+def _run(traced: Any, x: Value, room: Room, torch: Any) -> Tensor:
     """Walk the traced graph with symbolic values in place of tensors."""
     root, calls = traced
     modules = dict(root.named_modules())
     functions, methods = _function_table(torch), _method_table()
-    values: dict[Any, Any] = {}
+    values: dict[Any, Any] = {}  # dropped after their last use
+    last_use = {used: node for node in calls.nodes for used in node.all_input_nodes}
     given = False
 
     def resolve(argument: Any) -> Any:
@@ -187,21 +237,18 @@ def _run(traced: Any, module: Any, x: graph.Value, torch: Any) -> graph.Tensor:
         return argument
 
     for node in calls.nodes:
+        room.where = repr(str(node.target) if node.op == "call_module" else node.name)
         args = [resolve(a) for a in node.args]
         options = {key: resolve(a) for key, a in node.kwargs.items()}
         if node.op == "placeholder":
-            if given and not node.args:
-                raise PredictorNotSupportedError(
-                    "Expected a forward pass with one argument, got a second one, "
-                    f"{node.target!r}. Concatenate the inputs into one tensor."
-                )
-            values[node] = args[0] if given else x
+            default = args[0] if args else None  # None for *args and **kwargs
+            values[node] = default if given else x
             given = True
         elif node.op == "get_attr":
             values[node] = _numpy(operator.attrgetter(node.target)(root))
         elif node.op == "output":
             result = args[0]
-            if isinstance(result, graph.Value | np.ndarray):
+            if isinstance(result, Value | np.ndarray):
                 return result
             raise PredictorNotSupportedError(
                 f"Expected a module that returns one tensor, got "
@@ -216,13 +263,19 @@ def _run(traced: Any, module: Any, x: graph.Value, torch: Any) -> graph.Tensor:
                 args, {}, str(node.target),
             )  # fmt: skip
         elif _concrete(args) and _concrete(list(options.values())):
-            values[node] = _fold(node, args, options, torch)
+            values[node] = _checked(
+                lambda *a, node=node, **o: _fold(node, a, o, torch),
+                args, options, node.name,
+            )  # fmt: skip
         else:
             table: dict[Any, Any] = functions if node.op == "call_function" else methods
             if node.target not in table:
                 called = getattr(node.target, "__name__", str(node.target))
                 raise refuse("a function", called, FUNCTIONS, where=f"'{node.name}'")
             values[node] = _checked(table[node.target], args, options, node.name)
+        for used in node.all_input_nodes:
+            if last_use[used] is node:
+                del values[used]
     raise ModelConfigurationError("Expected a module with an output, got none.")
 
 
@@ -234,7 +287,7 @@ def _checked(
         return call(*args, **options)
     except ModelConfigurationError:
         raise
-    except (ValueError, IndexError) as error:
+    except (ValueError, LookupError, RuntimeError) as error:
         raise ModelConfigurationError(
             f"Expected shapes that fit, got {error} at {where!r}."
         ) from error
@@ -251,13 +304,12 @@ def _checked(
 
 def _concrete(arguments: Sequence[Any]) -> bool:
     return not any(
-        isinstance(a, graph.Value)
-        or (isinstance(a, list | tuple) and not _concrete(list(a)))
+        isinstance(a, Value) or (isinstance(a, list | tuple) and not _concrete(list(a)))
         for a in arguments
     )
 
 
-def _fold(node: Any, args: list[Any], options: dict[str, Any], torch: Any) -> Any:
+def _fold(node: Any, args: Sequence[Any], options: dict[str, Any], torch: Any) -> Any:
     """Compute with constants, by torch itself."""
 
     def tensor(a: Any) -> Any:
@@ -280,7 +332,7 @@ def _numpy(tensor: Any) -> Any:
     return (array.double() if array.is_floating_point() else array).numpy()
 
 
-def _layer(layer: Any, value: graph.Tensor, name: str, torch: Any) -> Any:
+def _layer(layer: Any, value: Tensor, name: str, torch: Any) -> Any:
     nn = torch.nn
     if isinstance(layer, nn.Linear):
         bias = None if layer.bias is None else _numpy(layer.bias)
@@ -288,7 +340,7 @@ def _layer(layer: Any, value: graph.Tensor, name: str, torch: Any) -> Any:
     if type(layer) is nn.ReLU:
         return graph.relu(value)
     if isinstance(layer, nn.BatchNorm1d):
-        return _batch_norm(layer, graph.as_value(value), name)
+        return _batch_norm(layer, as_value(value), name)
     if type(layer) is nn.Flatten:
         return graph.flatten(value, layer.start_dim, layer.end_dim)
     if type(layer) is nn.Unflatten:
@@ -296,12 +348,12 @@ def _layer(layer: Any, value: graph.Tensor, name: str, torch: Any) -> Any:
     return value  # dropout in eval mode, identity
 
 
-def _linear(value: graph.Tensor, weight: Any, bias: Any = None) -> Any:
+def _linear(value: Tensor, weight: Any, bias: Any = None) -> Any:
     product = graph.matmul(value, np.swapaxes(weight, -1, -2))
     return product if bias is None else graph.add(product, bias)
 
 
-def _batch_norm(layer: Any, value: graph.Value, name: str) -> Any:
+def _batch_norm(layer: Any, value: Value, name: str) -> Any:
     if layer.running_mean is None:
         raise PredictorNotSupportedError(
             "Expected a BatchNorm1d with running statistics, got "
@@ -322,8 +374,8 @@ def _batch_norm(layer: Any, value: graph.Value, name: str) -> Any:
     return graph.add(scaled, shift.reshape(shape))
 
 
-def _unflatten(value: graph.Tensor, dim: int, sizes: Sequence[int]) -> Any:
-    shape = graph.as_value(value).shape
+def _unflatten(value: Tensor, dim: int, sizes: Sequence[int]) -> Any:
+    shape = as_value(value).shape
     dim %= len(shape)
     return graph.reshape(value, (*shape[:dim], *map(int, sizes), *shape[dim + 1 :]))
 
@@ -334,33 +386,33 @@ def _axes(dim: Any) -> list[int] | None:
     return [int(d) for d in dim] if isinstance(dim, list | tuple) else [int(dim)]
 
 
-def _reshaped(value: graph.Tensor, *shape: Any) -> Any:
+def _reshaped(value: Tensor, *shape: Any) -> Any:
     sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     return graph.reshape(value, [int(n) for n in sizes])
 
 
-def _permuted(value: graph.Tensor, *dims: Any) -> Any:
+def _permuted(value: Tensor, *dims: Any) -> Any:
     order = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
     return graph.transpose(value, order)
 
 
-def _swapped(value: graph.Tensor, dim0: int, dim1: int) -> Any:
-    order = list(range(len(graph.as_value(value).shape)))
+def _swapped(value: Tensor, dim0: int, dim1: int) -> Any:
+    order = list(range(len(as_value(value).shape)))
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return graph.transpose(value, order)
 
 
-def _clamped(value: graph.Tensor, min: Any = None, max: Any = None) -> Any:
+def _clamped(value: Tensor, min: Any = None, max: Any = None) -> Any:
     if max is not None or min is None or float(min) != 0.0:
         raise refuse("a clamp", f"min={min}, max={max}", ("min=0, max=None",))
     return graph.relu(value)
 
 
-def _size(value: graph.Value, dim: int | None = None) -> Any:
+def _size(value: Value, dim: int | None = None) -> Any:
     return value.shape if dim is None else value.shape[dim]
 
 
-def _attribute(value: graph.Value, name: str) -> Any:
+def _attribute(value: Value, name: str) -> Any:
     known: dict[str, Callable[[], Any]] = {
         "shape": lambda: value.shape,
         "T": lambda: graph.transpose(value),
@@ -373,7 +425,7 @@ def _attribute(value: graph.Value, name: str) -> Any:
 
 
 def _dropout(
-    value: graph.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    value: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Any:
     if training and p:
         raise PredictorNotSupportedError(
@@ -389,8 +441,8 @@ def _method_table() -> dict[str, Callable[..., Any]]:
         "relu": lambda v, inplace=False: g.relu(v),
         "clamp": _clamped,
         "clamp_min": _clamped,
-        "add": lambda v, w, alpha=1: g.add(v, g.scale(g.as_value(w), alpha)),
-        "sub": lambda v, w, alpha=1: g.subtract(v, g.scale(g.as_value(w), alpha)),
+        "add": lambda v, w, alpha=1: g.add(v, g.scale(as_value(w), alpha)),
+        "sub": lambda v, w, alpha=1: g.subtract(v, g.scale(as_value(w), alpha)),
         "mul": g.multiply,
         "div": lambda v, w: g.divide(v, w),
         "neg": lambda v: g.scale(v, -1.0),
@@ -410,7 +462,7 @@ def _method_table() -> dict[str, Callable[..., Any]]:
         "dim": lambda v: len(v.shape),
         "expand": _expanded,
         "unbind": lambda v, dim=0: [
-            g.take(v, i, dim) for i in range(g.as_value(v).shape[dim])
+            g.take(v, i, dim) for i in range(as_value(v).shape[dim])
         ],
         "chunk": _chunked,
         "split": _split,
@@ -422,16 +474,16 @@ def _method_table() -> dict[str, Callable[..., Any]]:
     return table
 
 
-def _squeezed(value: graph.Tensor, dim: Any) -> Any:
+def _squeezed(value: Tensor, dim: Any) -> Any:
     """As torch: an axis that is longer than one stays."""
-    value = graph.as_value(value)
+    value = as_value(value)
     axes = _axes(dim)
     if axes is not None:
         axes = [a for a in axes if value.shape[a] == 1]
     return graph.squeeze(value, axes)
 
 
-def _expanded(value: graph.Value, *sizes: Any) -> Any:
+def _expanded(value: Value, *sizes: Any) -> Any:
     wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     own = (1,) * (len(wanted) - len(value.shape)) + value.shape
     return graph.broadcast(
@@ -439,7 +491,7 @@ def _expanded(value: graph.Value, *sizes: Any) -> Any:
     )
 
 
-def _split(value: graph.Value, sizes: Any, dim: int = 0) -> list[Any]:
+def _split(value: Value, sizes: Any, dim: int = 0) -> list[Any]:
     length = value.shape[dim]
     if isinstance(sizes, int):
         ends = list(range(sizes, length, sizes))
@@ -449,7 +501,7 @@ def _split(value: graph.Value, sizes: Any, dim: int = 0) -> list[Any]:
     return [graph.take(value, block, dim) for block in blocks]
 
 
-def _chunked(value: graph.Value, chunks: int, dim: int = 0) -> list[Any]:
+def _chunked(value: Value, chunks: int, dim: int = 0) -> list[Any]:
     return _split(value, -(-value.shape[dim] // chunks), dim)
 
 
@@ -500,4 +552,4 @@ def _function_table(torch: Any) -> dict[Any, Callable[..., Any]]:
 
 
 def _item(value: Any, key: Any) -> Any:
-    return graph.index(value, key) if isinstance(value, graph.Value) else value[key]
+    return graph.index(value, key) if isinstance(value, Value) else value[key]

@@ -6,35 +6,79 @@ layers and nowhere else; whatever leaves room for another reading is refused.
 
 from __future__ import annotations
 
+import math
 import pickle
+import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
 from ennopt.convert.torch import load_module
-from ennopt.convert.verify import combine
+from ennopt.convert.verify import Loaded, combined
 from ennopt.extras import require
-from ennopt.network import Ensemble, ModelConfigurationError
+from ennopt.network import ModelConfigurationError, check_size
+
+NAME_DEPTH = 100
+"""How many modules may stand inside each other in the name of a parameter."""
 
 
-def load_state_file(path: Path) -> Ensemble:
+def load_state_file(path: Path) -> Loaded:
     """Read a file of one state dict or a list of them. Never runs code from it."""
     torch = require("torch", "torch")
+    stored = path.stat().st_size // 2  # numbers of half precision
+    if zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise _unreadable(error, path) from error
+        check_size(size // 8, stored, str(path))
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError,
-            IndexError, TypeError, AttributeError, OSError) as error:  # fmt: skip
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an error says it better
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError,
+        TypeError, AttributeError, OSError, MemoryError,
+    ) as error:  # fmt: skip
+        raise _unreadable(error, path) from error
+    states = _states(content, str(path))
+    # a tensor may be a view that is far larger than what is stored of it
+    numbers = sum(math.prod(t.shape) for state in states for t in state.values())
+    check_size(numbers, stored, str(path))
+    return combined([load_state(state, str(path)) for state in states])
+
+
+def _unreadable(error: Exception, path: Path) -> ModelConfigurationError:
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
+        got = "one that holds other objects or code"  # which torch says at length
+    else:
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        reason = f"{type(error).__name__}: {reason:.100}"
-        raise ModelConfigurationError(
-            f"Expected a file of tensors alone (a state dict), got one that is damaged "
-            f"or holds more ({reason}): {path}. Save model.state_dict(), or load the "
-            "module yourself and pass it."
-        ) from error
-    return load_state(content, str(path))
+        got = f"one that is damaged ({type(error).__name__}: {reason:.100})"
+    return ModelConfigurationError(
+        f"Expected a file of tensors alone (a state dict), got {got}: {path}. Save "
+        "model.state_dict(), or load the module yourself and pass it."
+    )
+
+
+def _states(content: Any, where: str) -> list[Mapping[str, Any]]:
+    """The state dicts of a file: one, a list of them, or one in a checkpoint."""
+    entries = content if isinstance(content, list | tuple) else [content]
+    states = []
+    for entry in entries:
+        state = entry
+        for key in ("state_dict", "model_state_dict"):
+            if isinstance(entry, Mapping) and key in entry:
+                state = entry[key]
+        if not is_state_dict(state):
+            raise ModelConfigurationError(
+                "Expected a state dict of tensors or a list of them, got "
+                f"{type(state).__name__} in {where}. Save model.state_dict()."
+            )
+        states.append(state)
+    return states
 
 
 def is_state_dict(content: Any) -> bool:
@@ -42,25 +86,18 @@ def is_state_dict(content: Any) -> bool:
     return (
         isinstance(content, Mapping)
         and len(content) > 0
-        and all(
-            type(v).__module__.partition(".")[0] == "torch" for v in content.values()
-        )
+        and all(_is_tensor(value) for value in content.values())
     )
 
 
-def load_state(content: Any, where: str) -> Ensemble:
-    """Rebuild networks from state dicts: affine layers with ReLU between them."""
-    if isinstance(content, list | tuple):
-        return combine([load_state(c, f"{where}[{i}]") for i, c in enumerate(content)])
-    for key in ("state_dict", "model_state_dict"):
-        if isinstance(content, Mapping) and key in content:
-            return load_state(content[key], where)
-    if not is_state_dict(content):
-        raise ModelConfigurationError(
-            "Expected a state dict of tensors or a list of them, got "
-            f"{type(content).__name__} in {where}. Save model.state_dict()."
-        )
-    return load_module(_rebuilt(content, where))
+def _is_tensor(value: Any) -> bool:
+    kinds = {(c.__module__.partition(".")[0], c.__name__) for c in type(value).__mro__}
+    return ("torch", "Tensor") in kinds
+
+
+def load_state(state: Mapping[str, Any], where: str) -> Loaded:
+    """Rebuild a network from a state dict: affine layers with ReLU between them."""
+    return load_module(_rebuilt(state, where))
 
 
 def _rebuilt(state: Mapping[str, Any], where: str) -> Any:
@@ -123,6 +160,11 @@ def _refuse_members(names: list[str], where: str) -> None:
     groups: dict[str, dict[str, list[str]]] = {}
     for name in names:
         parts = name.split(".")
+        if len(parts) > NAME_DEPTH:
+            raise ModelConfigurationError(
+                f"Expected parameters at most {NAME_DEPTH} modules deep, got one "
+                f"{len(parts)} deep in {where}."
+            )
         for depth, part in enumerate(parts[:-1]):
             if part.isdecimal():
                 rest = ".".join(parts[depth + 1 :])

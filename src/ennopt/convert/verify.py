@@ -1,18 +1,55 @@
-"""Flattening of nested ensembles, and the check against the original model."""
+"""Flattening of nested ensembles, and the checks against the original model.
+
+The original is asked twice: on random points when it is loaded, and at the answer
+after a run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ennopt.network import Array, Ensemble, ModelConfigurationError
+from ennopt.problem import Problem
+from ennopt.result import Result
 
 NUM_POINTS = 64
 RELATIVE_TOLERANCE = 1e-3  # far above float32 noise, far below a wrong layer
 ROUNDING_TOLERANCE = 1e-5  # of the terms that the last layer adds up
+
+UNITS = {"float64": 2**-53, "float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}
+"""Largest relative error of rounding to a number, by the name of its type."""
+
+FOLDING_SLACK = 4.0
+"""Scalers and averages, which we fold into the layers, round on their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The model that an ensemble was converted from.
+
+    Parameters
+    ----------
+    predict
+        Its own predictions for points (num_points, num_inputs), in its own
+        arithmetic: an array of num_points * num_outputs elements.
+    precision
+        The arithmetic: a key of `UNITS`.
+    """
+
+    predict: Callable[[Array], npt.ArrayLike]
+    precision: str
+
+
+class Loaded(NamedTuple):
+    """An ensemble and, if it was converted from one, the model it came from."""
+
+    ensemble: Ensemble
+    original: Original | None = None
 
 
 def combine(
@@ -68,6 +105,28 @@ def combine(
     )
 
 
+def combined(parts: Sequence[Loaded]) -> Loaded:
+    """The mean of several models, of their ensembles and of their originals.
+
+    A part without an original is asked as the ensemble it is.
+    """
+    ensemble = combine([part.ensemble for part in parts])
+    originals = [part.original for part in parts if part.original is not None]
+    if not originals:
+        return Loaded(ensemble)
+
+    def predict(x: Array) -> Array:
+        shape = (len(x), ensemble.num_outputs)
+        own = (
+            part.ensemble(x) if part.original is None else part.original.predict(x)
+            for part in parts
+        )
+        return np.asarray(np.mean([np.reshape(v, shape) for v in own], axis=0))
+
+    coarsest = max((o.precision for o in originals), key=lambda name: UNITS[name])
+    return Loaded(ensemble, Original(predict, coarsest))
+
+
 def has_default_names(ensemble: Ensemble) -> bool:
     """Whether the inputs go by ``x0, x1, ...``."""
     return ensemble.input_names == tuple(f"x{j}" for j in range(ensemble.num_inputs))
@@ -75,24 +134,27 @@ def has_default_names(ensemble: Ensemble) -> bool:
 
 def verified(
     ensemble: Ensemble,
-    predict: Callable[[Array], npt.ArrayLike],
+    original: Original,
     *,
     units: tuple[Array, Array] | None = None,
     source: str = "",
-) -> Ensemble:
+    num_points: int = NUM_POINTS,
+) -> Loaded:
     """The ensemble with its largest deviation from the original on random points.
 
     Parameters
     ----------
     ensemble
         What the conversion gave.
-    predict
-        The original's own prediction for points (num_points, num_inputs).
+    original
+        What it was converted from.
     units
         Center and spread of the inputs, (num_inputs,) each, if the model tells;
         standard normal points otherwise.
     source
-        What it was converted from.
+        What it was converted from, in words.
+    num_points
+        On how many points to compare.
 
     Raises
     ------
@@ -101,14 +163,14 @@ def verified(
     """
     center, spread = units or (np.zeros(1), np.ones(1))
     rng = np.random.default_rng(0)
-    points = rng.standard_normal((NUM_POINTS, ensemble.num_inputs))
+    points = rng.standard_normal((num_points, ensemble.num_inputs))
     # float32 numbers, so that rounding of the points is no part of the deviation
     x = (center + spread * points).astype(np.float32).astype(np.float64)
     ours = ensemble(x)
-    theirs = np.asarray(predict(x), dtype=np.float64)
+    theirs = np.asarray(original.predict(x), dtype=np.float64)
     if theirs.size != ours.size:
         raise ModelConfigurationError(
-            f"Expected {ours.size} predictions for {NUM_POINTS} points from the "
+            f"Expected {ours.size} predictions for {num_points} points from the "
             f"original model, got {theirs.size}. It treats the points of a batch "
             "together; only models of one point at a time can be converted."
         )
@@ -124,7 +186,8 @@ def verified(
             f"{np.abs(theirs).max():.3g}. It does something that its layers do not "
             "show, such as hooks or mixing the points of a batch."
         )
-    return replace(ensemble, source=source or ensemble.source, deviation=deviation)
+    checked = replace(ensemble, source=source or ensemble.source, deviation=deviation)
+    return Loaded(checked, original)
 
 
 def _magnitude(ensemble: Ensemble, x: Array) -> float:
@@ -136,3 +199,64 @@ def _magnitude(ensemble: Ensemble, x: Array) -> float:
         terms = last @ np.abs(member.weights[-1]).T + np.abs(member.biases[-1])
         size += abs(weight) * float(terms.max())
     return size
+
+
+def rechecked(result: Result, problem: Problem, original: Original) -> Result:
+    """The result with what the original model predicts at its answer.
+
+    Whatever the original does, the answer is returned: what it cannot say, and what
+    rounding does not explain, becomes a note.
+    """
+    if result.x is None:
+        return result
+    try:
+        theirs = np.asarray(original.predict(result.x[None]), dtype=np.float64).ravel()
+    except KeyboardInterrupt:
+        return _noted(
+            result, "The original model was interrupted when asked at the answer."
+        )
+    except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        return _noted(
+            result, f"The original model failed at the answer ({reason:.200})."
+        )
+    if theirs.size != problem.ensemble.num_outputs or not np.isfinite(theirs).all():
+        return _noted(
+            result, f"The original model predicts {theirs!s:.100} at the answer."
+        )
+    coefficients = np.ones(1) if problem.output is None else np.asarray(problem.output)
+    reach = _rounding(problem.ensemble, result.x, UNITS[original.precision])
+    result = replace(result, original=float(coefficients @ theirs))
+    if abs(coefficients @ theirs - result.value) <= np.abs(coefficients) @ reach:
+        return result
+    return _noted(
+        result,
+        f"The original model predicts {result.original:.8g} at the answer, further "
+        f"from {result.value:.8g} than rounding in {original.precision} explains. It "
+        "changed after it was loaded, or does something that its layers do not show: "
+        "the proof holds for the layers.",
+    )
+
+
+def _noted(result: Result, note: str) -> Result:
+    return replace(result, notes=(*result.notes, note))
+
+
+def _rounding(ensemble: Ensemble, x: Array, unit: float) -> Array:
+    """How far rounding may move each prediction at `x`, (num_outputs,).
+
+    The error of a layer is that of its inputs, carried on by the absolute weights,
+    and that of its own sums of n terms, ``n * unit`` of their absolute size.
+    """
+    unit += UNITS["float64"]  # we round too
+    total = np.zeros(ensemble.num_outputs)
+    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
+        values, errors = x, unit * np.abs(x)
+        for w, b in member.layers():
+            terms = np.abs(w) @ np.abs(values) + np.abs(b)
+            errors = np.abs(w) @ errors + (w.shape[1] + 1) * unit * terms
+            sums = w @ values + b
+            values = np.maximum(sums, 0.0)
+        errors = errors + (ensemble.num_members + 1) * unit * np.abs(sums)
+        total += abs(weight) * errors
+    return FOLDING_SLACK * total

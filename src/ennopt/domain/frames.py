@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ennopt.network import Array
+from ennopt.network import Array, shown
 
 ENDS = (
     ("lower", "upper"),
@@ -55,7 +55,7 @@ def is_plain(names: Sequence[str]) -> bool:
 
 def listed(names: Iterable[str]) -> str:
     """Names for a message, the first few of many."""
-    names = list(names)
+    names = [shown(name) for name in names]
     more = [f"... {len(names) - SHOWN} more"] if len(names) > SHOWN else []
     return ", ".join([*names[:SHOWN], *more])
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.domain.rows import Rows
-from ennopt.network import Array, Ensemble, frozen
+from ennopt.network import Array, Ensemble, frozen, shown
 
 Flags = npt.NDArray[np.bool_]
 
@@ -222,12 +222,12 @@ class Domain:
         return Domain(self.lower / units, self.upper / units, self.names, rows)
 
     def __repr__(self) -> str:
-        shown = [
-            f"{name} in [{low:g}, {high:g}]"
+        parts = [
+            f"{shown(name)} in [{low:g}, {high:g}]"
             for name, low, high in zip(self.names, self.lower, self.upper, strict=True)
         ]
-        if len(shown) > 6:
-            shown = [*shown[:5], f"... {len(shown) - 5} more"]
+        if len(parts) > 6:
+            parts = [*parts[:5], f"... {len(parts) - 5} more"]
         if not self.is_box:
-            shown.append(repr(self.rows))
-        return f"Domain({', '.join(shown)})"
+            parts.append(repr(self.rows))
+        return f"Domain({', '.join(parts)})"
