@@ -16,17 +16,16 @@ from hypothesis import strategies as st
 import oracles
 from ennopt.milp import available_backends, backend
 from ennopt.milp.formulation import sub_network
-from ennopt.milp.model import (
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.scaling import normalized
+from ennopt.milp.solver import (
     CapabilityError,
-    Cut,
     LicenceError,
-    LinearModel,
     MilpStatus,
     Separation,
     SolveHooks,
     SolveOptions,
 )
-from ennopt.milp.scaling import normalized
 from ennopt.network import Ensemble
 from ennopt.tightening.lp import LpTightening
 
@@ -184,7 +183,7 @@ def test_same_seed_same_nodes(name):
 @cutting
 def test_required_inequalities_reject_solutions(name):
     """Without locks and rejection a solver reports the larger, wrong optimum."""
-    model, few = knapsack(), Cut(np.arange(6), np.ones(6), 3.0)
+    model, few = knapsack(), Inequality(np.arange(6), np.ones(6), 3.0)
     asked = []
 
     def source(point, integral):
@@ -208,7 +207,10 @@ def test_required_inequalities_reject_solutions(name):
 def test_required_inequalities_agree_with_enumeration(name, seed):
     rng = np.random.default_rng(seed)
     model = knapsack().with_objective(rng.normal(size=6))
-    rows = [Cut(np.arange(6), rng.normal(size=6), rng.random() + 0.1) for _ in range(3)]
+    rows = [
+        Inequality(np.arange(6), rng.normal(size=6), rng.random() + 0.1)
+        for _ in range(3)
+    ]
 
     def obeys(v):
         return all(cut.violation(v) <= 1e-9 for cut in rows)
@@ -235,7 +237,8 @@ def test_cuts_at_fractional_points_keep_the_optimum(name):
     def source(point, integral):
         points.append(point)
         assert not integral
-        return [Cut(np.arange(60), model.objective, halfway)]  # best.bound is proved
+        # The optimum obeys it: best.bound is proved.
+        return [Inequality(np.arange(60), model.objective, halfway)]
 
     found = backend(name).solve(
         model,
@@ -252,8 +255,8 @@ def test_cuts_at_fractional_points_keep_the_optimum(name):
 def test_cuts_stay_within_their_limit_most_violated_first(name):
     model = hard_model()
     lp = backend("highs").solve(model.relaxed())
-    deep = Cut(np.arange(60), model.objective, lp.value - 1.0)
-    shallow = Cut(np.arange(60), model.objective, lp.value - 0.5)
+    deep = Inequality(np.arange(60), model.objective, lp.value - 1.0)
+    shallow = Inequality(np.arange(60), model.objective, lp.value - 0.5)
     found = backend(name).solve(
         model,
         SolveOptions(node_limit=1),
@@ -271,7 +274,8 @@ def test_inequalities_at_solutions_need_not_reject_them(name):
 
     def source(point, integral):
         calls.append(integral)
-        return [Cut(np.arange(6), model.objective, enumerated(model) - model.offset)]
+        best = enumerated(model) - model.offset
+        return [Inequality(np.arange(6), model.objective, best)]
 
     separation = Separation(source, at_fractional=False, at_integral=True)
     found = backend(name).solve(
@@ -356,7 +360,8 @@ def test_ctrl_c_returns_the_best_so_far(name):
     code = f"""
         import numpy as np
         from ennopt.milp import backend
-        from ennopt.milp.model import LinearModel, SolveHooks
+        from ennopt.milp.model import LinearModel
+        from ennopt.milp.solver import SolveHooks
         rng = np.random.default_rng(5)
         model = LinearModel.of(
             np.full(60, -3.0), np.full(60, 3.0), rng.normal(size=60),

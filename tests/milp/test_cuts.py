@@ -16,7 +16,7 @@ from ennopt.milp.cuts import (
 )
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import MilpStatus
+from ennopt.milp.solver import MilpStatus
 from ennopt.network import Ensemble, Network
 
 
@@ -83,7 +83,7 @@ def test_cuts_come_most_violated_first_and_cut_off_their_point(rng):
     assert len(cuts) > 1
     assert violations == sorted(violations, reverse=True)
     assert violations[-1] > 1e-6
-    after = Highs().solve(made.model.relaxed().with_cuts(cuts))
+    after = Highs().solve(made.model.relaxed().with_inequalities(cuts))
     assert after.bound < made.model.value(point) - 1e-6
 
 
@@ -112,7 +112,7 @@ def test_one_neuron_with_all_its_ideal_cuts_is_its_convex_hull():
             cuts = IdealCuts(made).separate(found.x)
             if not cuts:
                 break
-            model = model.with_cuts(cuts)
+            model = model.with_inequalities(cuts)
         tilted = Ensemble([net, Network([tilt[None]], [[0.0]])], weights=[1.0, 1.0])
         value, _ = oracles.exact_maximum(tilted, domain)
         assert found.bound == pytest.approx(value, abs=1e-6)
@@ -157,7 +157,7 @@ def test_a_benders_inequality_holds_at_fractional_points_too(rng):
         vertex = Highs().solve(made.model.with_objective(tilt).relaxed()).x
         assert max(cut.violation(vertex) for cut in cuts) <= 1e-6
     before = Highs().solve(made.model.relaxed()).bound
-    after = Highs().solve(made.model.relaxed().with_cuts(cuts)).bound
+    after = Highs().solve(made.model.relaxed().with_inequalities(cuts)).bound
     assert after == pytest.approx(before, abs=1e-7)
 
 

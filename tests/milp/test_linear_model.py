@@ -10,7 +10,8 @@ from scipy.optimize import linprog
 
 from ennopt.milp import available_backends, backend
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import Cut, LinearModel, Separation, SolveHooks
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.solver import Separation, SolveHooks
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -87,8 +88,8 @@ def test_columns_without_any_coefficient_may_be_unbounded():
 
 def test_cuts_become_rows():
     model = random_model(np.random.default_rng(0))
-    cuts = [Cut([0, 3], [1.0, 2.0], 0.25), Cut([5], [-1.0], 0.5)]
-    grown = model.with_cuts(cuts)
+    cuts = [Inequality([0, 3], [1.0, 2.0], 0.25), Inequality([5], [-1.0], 0.5)]
+    grown = model.with_inequalities(cuts)
     v = np.linspace(-1, 1, model.num_columns)
     extra = grown.activities(v)[model.num_rows :] - grown.row_upper[model.num_rows :]
     np.testing.assert_allclose(extra, [cut.violation(v) for cut in cuts])

@@ -15,12 +15,12 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.sign_tightening import SignTightening
-from ennopt.milp.model import MilpResult, MilpStatus
+from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.tightening import milp as milp_tightening
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.progressive import tightened
+from ennopt.tightening.stepwise import tighten_by_steps
 
 TIGHTENERS = [
     Interval(),
@@ -255,11 +255,12 @@ def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
 def test_chains_are_as_tight_as_their_last_step():
     ensemble, domain = wide_case()
     steps = (Crown(), LpTightening())
-    chain = tightened(steps, ensemble, domain)
+    chain = tighten_by_steps(steps, ensemble, domain).bounds
     lp = LpTightening().tighten(ensemble, domain, Crown().tighten(ensemble, domain))
     assert_within(chain, lp)
     assert_within(lp, chain)
-    assert_within(tightened((), ensemble, domain), Interval().tighten(ensemble, domain))
+    nothing = tighten_by_steps((), ensemble, domain).bounds
+    assert_within(nothing, Interval().tighten(ensemble, domain))
 
 
 @every

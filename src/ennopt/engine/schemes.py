@@ -20,8 +20,9 @@ from ennopt.engine.objective import Objective
 from ennopt.engine.tree import Explored, PlainTree, Tree, tolerance_of
 from ennopt.milp.formulation import ABSENT, big_m
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import Indices, MilpStatus
+from ennopt.milp.model import Indices
 from ennopt.milp.scaling import normalized
+from ennopt.milp.solver import MilpStatus
 from ennopt.network import Array, Ensemble
 from ennopt.problem import Problem
 

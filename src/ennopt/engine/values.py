@@ -13,6 +13,7 @@ import numpy as np
 
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble
+from ennopt.run import Run
 
 SHORTEST_STEP = 1e-7
 """Share of an input's range below which an ascent has arrived."""
@@ -226,3 +227,33 @@ def polish(
             return points[0] if values[0] > value else best
         best, value = points[0], float(values[0])
     return best
+
+
+def first_values(
+    run: Run,
+    starts: Array,
+    polished: int,
+    stop: Callable[[], object] = lambda: None,
+) -> None:
+    """Climb from many points and polish the best; the run is offered what is found.
+
+    Parameters
+    ----------
+    run
+        Whose problem it is.
+    starts
+        (num_points, num_inputs)
+    polished
+        How many of the best points, no two of them close, are polished.
+    stop
+        Asked before each step; a true answer ends the work.
+    """
+    if not len(starts):
+        return
+    ensemble, domain = run.problem.ensemble, run.problem.domain
+    points, _ = ascend(ensemble, domain, starts, stop=stop)
+    run.offer(points[:1])
+    for point in distinct(points, domain, polished):
+        if stop():
+            break
+        run.offer(polish(ensemble, domain, point, stop=stop))

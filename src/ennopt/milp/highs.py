@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ennopt.milp.model import (
+from ennopt.milp.model import LinearModel
+from ennopt.milp.solver import (
     PROGRESS_SECONDS,
     Capabilities,
-    LinearModel,
     MilpProgress,
     MilpResult,
     MilpStatus,

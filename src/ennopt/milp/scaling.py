@@ -13,7 +13,11 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.domain import Domain
+from ennopt.milp.formulation import Formulation, big_m
+from ennopt.milp.model import LinearModel
+from ennopt.milp.solver import TIGHT_TOLERANCE, Backend, SolveOptions
 from ennopt.network import Array, Ensemble, Network
+from ennopt.problem import Problem
 
 LARGEST_EXPONENT = 200
 """Units stay within 2 to the power of plus or minus this: no overflow, no zero."""
@@ -94,3 +98,93 @@ def _units(sizes: Array) -> Array:
     exponents = np.ceil(np.log2(usable))
     exponents = np.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     return np.asarray(np.exp2(np.where(usable == sizes, exponents, 0.0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledModel:
+    """The big-M model of a problem in units of order one, and the way back.
+
+    Parameters
+    ----------
+    units
+        The problem and its bounds in those units.
+    formulation
+        Their model.
+
+    Examples
+    --------
+    >>> from ennopt.bounds.relaxation import Interval
+    >>> from ennopt.milp.highs import Highs
+    >>> one = Ensemble([Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])])
+    >>> box = Domain([-1.0], [1e-3])
+    >>> scaled = ScaledModel.of(Problem(one, box), Interval().tighten(one, box))
+    >>> found = Highs().solve(scaled.model)
+    >>> scaled.point(found.x), round(scaled.proved(found.bound, Highs()), 9)
+    (array([0.001]), 6e-06)
+    """
+
+    units: Normalized
+    formulation: Formulation
+
+    @classmethod
+    def of(cls, problem: Problem, bounds: NeuronBounds) -> ScaledModel:
+        """The model of a canonical problem with bounds of its neurons on its domain."""
+        units = normalized(problem.ensemble, problem.domain, bounds)
+        return cls(units, big_m(units.ensemble, units.domain, units.bounds))
+
+    @property
+    def model(self) -> LinearModel:
+        """What a solver is given."""
+        return self.formulation.model
+
+    def point(self, columns: Array) -> Array:
+        """The inputs of a vector of columns, in the problem's units, (num_inputs,)."""
+        return self.formulation.point(columns) * self.units.inputs
+
+    def columns(self, x: Array) -> Array:
+        """All columns at a point in the problem's units, by the forward pass."""
+        return self.formulation.assignment(x / self.units.inputs)
+
+    def proved(self, bound: float, solver: Backend) -> float:
+        """What a solver's bound of the model proves, in the problem's units.
+
+        The bound of a MILP is moved outward by the solver's margin; those of linear
+        programs are rigorous.
+        """
+        margin = 0.0
+        if self.model.num_integer:
+            low, high = self.units.bounds.prediction(self.units.ensemble.weights)
+            margin = solver.capabilities.margin * (high - low) + TIGHT_TOLERANCE
+        return (bound + margin) * self.units.output
+
+    def options(
+        self,
+        *,
+        seconds: float,
+        nodes: float,
+        slack: float,
+        gap: float = 0.0,
+        threads: int = 1,
+        seed: int = 0,
+    ) -> SolveOptions:
+        """How a solver must solve the model so that its bound counts as proved.
+
+        Parameters
+        ----------
+        seconds, nodes
+            Limits.
+        slack, gap
+            Distance of bound and value that counts as closed: in the problem's units,
+            and relative.
+        threads, seed
+            Handed to the solver.
+        """
+        return SolveOptions(
+            time_limit=seconds,
+            node_limit=nodes,
+            gap=gap,
+            absolute_gap=slack / self.units.output,
+            tolerance=TIGHT_TOLERANCE,
+            threads=threads,
+            seed=seed,
+        )

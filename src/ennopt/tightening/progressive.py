@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -28,6 +29,16 @@ LOGGER = logging.getLogger(__name__)
 
 WITNESSES = 256
 """Random points whose pre-activations every new bound must contain."""
+
+
+def deadline_after(seconds: float) -> float | None:
+    """The reading of ``time.perf_counter()`` in so many seconds; ``None`` for never."""
+    return time.perf_counter() + max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def seconds_left(deadline: float | None) -> float:
+    """Seconds until a deadline, perhaps infinite, never negative."""
+    return math.inf if deadline is None else max(0.0, deadline - time.perf_counter())
 
 
 class Tightening(Protocol):
@@ -90,9 +101,7 @@ class Job:
         """Seconds left, perhaps infinite, never negative."""
         if self.stop is not None and self.stop():
             return 0.0
-        if self.deadline is None:
-            return float("inf")
-        return max(0.0, self.deadline - time.perf_counter())
+        return seconds_left(self.deadline)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +193,7 @@ class Progressive(abc.ABC):
         points = domain.sample(WITNESSES, np.random.default_rng(0))
         seen = [member.preactivations(points) for member in ensemble.members]
         for k in range(1, max(len(member.weights) for member in ensemble.members)):
-            pending: list[tuple[int, Indices, Array, _Work]] = []
+            pending: list[tuple[int, Indices, Array, _Pending]] = []
             try:
                 for i, member in enumerate(ensemble.members):
                     if k >= len(member.weights):
@@ -246,21 +255,6 @@ def _kept(
     return known.with_layer(i, k, low, high)
 
 
-def tightened(
-    steps: Sequence[Tightening],
-    ensemble: Ensemble,
-    domain: Domain,
-    bounds: NeuronBounds | None = None,
-    executor: Executor | None = None,
-    deadline: float | None = None,
-) -> NeuronBounds:
-    """One tightening after the other, each from the bounds of the one before."""
-    known = Interval().tighten(ensemble, domain, bounds)
-    for step in steps:
-        known = step.tighten(ensemble, domain, known, executor, deadline)
-    return known
-
-
 def _wanted(
     known: NeuronBounds, i: int, k: int, chosen: Chosen | None, outputs: bool
 ) -> Indices:
@@ -274,7 +268,7 @@ def _wanted(
     return np.flatnonzero(flags)
 
 
-class _Work(Protocol):
+class _Pending(Protocol):
     """A job under way, as `concurrent.futures` has it."""
 
     def result(self) -> Done: ...
@@ -296,5 +290,7 @@ class _Later:
         pass
 
 
-def _started(work: Callable[[Job], Done], job: Job, executor: Executor | None) -> _Work:
+def _started(
+    work: Callable[[Job], Done], job: Job, executor: Executor | None
+) -> _Pending:
     return _Later(work, job) if executor is None else executor.submit(work, job)
