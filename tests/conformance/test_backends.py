@@ -1,5 +1,6 @@
 """What every backend must do, and what those without a capability must refuse."""
 
+import importlib
 import itertools
 import os
 import signal
@@ -21,6 +22,7 @@ from ennopt.milp.scaling import normalized
 from ennopt.milp.solver import (
     CapabilityError,
     LicenceError,
+    MilpResult,
     MilpStatus,
     Separation,
     SolveHooks,
@@ -353,6 +355,40 @@ def test_a_tight_tolerance_loses_no_optimum(name):
             model = made.model.with_objective(sign * form, sign * constant)
             found = backend(name).solve(model, options)
             assert found.bound * unit == pytest.approx(truth, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "verb"),
+    [("scip", "pyscipopt", "optimizeNogil"), ("gurobi", "gurobipy", "optimize")],
+)
+def test_an_error_of_the_solver_is_a_failed_solve(name, module, verb, monkeypatch):
+    """PySCIPOpt raises where a linear program beats it: that once ended the run."""
+    package, words = importlib.import_module(module), "error in LP solver!"
+
+    class Failing(package.Model):
+        pass
+
+    def fail(self, *arguments):
+        if name == "gurobi":
+            raise package.GurobiError(10005, words)
+        raise Exception(words)
+
+    setattr(Failing, verb, fail)
+    backend(name).solve(knapsack())  # the licence is looked at with a sound solver
+    monkeypatch.setattr(package, "Model", Failing)
+    found = backend(name).solve(knapsack())
+    assert found.status is MilpStatus.FAILED
+    assert found.bound == np.inf
+    assert words in found.message
+
+
+@pytest.mark.parametrize("status", MilpStatus)
+def test_nothing_hides_an_interruption(status):
+    found = MilpResult(status, bound=-np.inf if "inf" in status.value else 3.0)
+    assert found.heard(False) is found
+    heard = found.heard(True)
+    assert heard.status is MilpStatus.INTERRUPTED
+    assert heard.bound == (3.0 if status.has_bound else np.inf)
 
 
 @every

@@ -137,12 +137,12 @@ def test_a_benders_inequality_holds_at_all_binaries_and_is_tight_at_its_own(seed
             best[pattern] = found.x
     assert len(best) > 3
     for pattern in best:
-        cut, x = source.at(np.array(pattern))
+        cut, columns = source.at(np.array(pattern))
         excess = {other: cut.violation(v) for other, v in best.items()}
         assert max(excess.values()) <= 1e-7
         assert excess[pattern] == pytest.approx(0.0, abs=1e-7)
         value = made.model.value(best[pattern])
-        assert made.ensemble(x)[0] == pytest.approx(value, abs=1e-7)
+        assert made.ensemble(made.point(columns))[0] == pytest.approx(value, abs=1e-7)
 
 
 def test_a_benders_inequality_holds_at_fractional_points_too(rng):

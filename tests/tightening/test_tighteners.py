@@ -18,6 +18,7 @@ from ennopt.engine.sign_tightening import SignTightening
 from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.tightening import milp as milp_tightening
+from ennopt.tightening import progressive
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.stepwise import tighten_by_steps
@@ -134,6 +135,49 @@ def test_milps_are_exact_for_neurons_of_either_sign(tightener, seed):
             slack = 1e-5 * np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
             assert np.all((bounds.lower[i][k] >= low - slack)[both])
             assert np.all((bounds.upper[i][k] <= high + slack)[both])
+
+
+def stretched(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """Every weight and input in a unit of its own, over twelve orders of magnitude."""
+    net = oracles.random_network(rng, 2, (5, 4, 3))
+    weights = [w * 10.0 ** rng.uniform(-6, 6, w.shape) for w in net.weights]
+    biases = [b * 10.0 ** rng.uniform(-6, 6, b.shape) for b in net.biases]
+    unit = 10.0 ** rng.uniform(-3, 3, 2)
+    box = oracles.random_domain(rng)
+    return Network(weights, biases), Domain(box.lower * unit, box.upper * unit)
+
+
+def rescaled(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """A plain network whose neurons are measured in units of their own."""
+    net, box = oracles.random_network(rng, 2, (5, 4, 3)), oracles.random_domain(rng)
+    weights, biases = list(net.weights), list(net.biases)
+    for k in range(3):
+        unit = 10.0 ** rng.uniform(-8, 8, biases[k].size)
+        weights[k], biases[k] = weights[k] * unit[:, None], biases[k] * unit
+        weights[k + 1] = weights[k + 1] / unit
+    return Network(weights, biases), box
+
+
+def far_away(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """A plain network and box, moved up to 10 million widths away from zero."""
+    net, box = oracles.random_network(rng, 2, (5, 4, 3)), oracles.random_domain(rng)
+    shift = 10.0 ** rng.uniform(5, 7.5, 2)
+    return net.fold_input(1.0, -shift), Domain(box.lower + shift, box.upper + shift)
+
+
+@pytest.mark.parametrize("tightener", MILPS, ids=repr)
+@pytest.mark.parametrize("make", [stretched, rescaled, far_away])
+def test_milps_miss_nothing_on_badly_scaled_networks(tightener, make, monkeypatch):
+    """The margins alone must do: no random point is there to contradict a solver."""
+    monkeypatch.setattr(progressive, "WITNESSES", 1)
+    for seed in range(12):
+        net, domain = make(np.random.default_rng(seed))
+        ensemble = Ensemble((net,))
+        bounds = tightener.tighten(ensemble, domain)
+        for k, (low, high) in enumerate(oracles.exact_ranges(ensemble, domain)[0]):
+            rounding = 1e-12 * np.maximum(np.abs(low), np.abs(high))
+            assert np.all(bounds.lower[0][k] <= low + rounding), (seed, k)
+            assert np.all(bounds.upper[0][k] >= high - rounding), (seed, k)
 
 
 def wide_case() -> tuple[Ensemble, Domain]:

@@ -22,7 +22,13 @@ from ennopt.bounds.rounding import UNIT
 from ennopt.milp.formulation import ABSENT, Formulation
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import Indices, Inequality, LinearModel
-from ennopt.milp.solver import Backend, MilpStatus, SolveOptions
+from ennopt.milp.solver import (
+    SMALLEST_VIOLATION,
+    TIGHT_TOLERANCE,
+    Backend,
+    MilpStatus,
+    SolveOptions,
+)
 from ennopt.network import Array
 
 NEGLIGIBLE = 1e-11
@@ -130,7 +136,7 @@ class IdealCuts:
     """
 
     formulation: Formulation
-    threshold: float = 1e-6
+    threshold: float = SMALLEST_VIOLATION
     _layers: tuple[_UnstableLayer, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -272,7 +278,7 @@ class BendersCuts:
         return np.asarray(inside[formulation.binaries])
 
     def at(self, pattern: Array) -> tuple[Inequality, Array] | None:
-        """The inequality of a pattern, and the best inputs that have that pattern.
+        """The inequality of a pattern, and the columns of the best inputs that have it.
 
         ``None`` if no input has it, or if the solver fails: no harm to any bound.
         """
@@ -280,14 +286,14 @@ class BendersCuts:
         lower, upper = self._free.lower.copy(), self._free.upper.copy()
         lower[binaries] = upper[binaries] = pattern
         fixed = self._free.with_column_bounds(lower, upper)
-        options = SolveOptions(time_limit=self.seconds, tolerance=1e-9)
+        options = SolveOptions(time_limit=self.seconds, tolerance=TIGHT_TOLERANCE)
         found = self.solver.solve(fixed, options)
         if found.status is not MilpStatus.OPTIMAL or found.duals is None:
             return None
         if found.x is None:
             return None
         cut = benders_inequality(self.formulation.model, found.duals)
-        return cut, self.formulation.point(found.x)
+        return cut, found.x
 
     def separate(self, point: Array, integral: bool) -> list[Inequality]:
         """The inequality of an integer solution; none at fractional points."""

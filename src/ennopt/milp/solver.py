@@ -26,6 +26,10 @@ TIGHT_TOLERANCE = 1e-9
 A solver that is not to be trusted with it takes the tightest it is good for.
 """
 
+SMALLEST_VIOLATION = 1e-6
+"""Smallest violation of an inequality that is worth a row, in units of the row: what is
+less, a solver's own tolerance allows."""
+
 
 class CapabilityError(ValueError):
     """A solver was asked for what it cannot do."""
@@ -65,7 +69,7 @@ class Separation:
     at_integral: bool = False
     required: bool = False
     limit: float = math.inf
-    violation: float = 1e-6
+    violation: float = SMALLEST_VIOLATION
 
     def __post_init__(self) -> None:
         if self.required and not self.at_integral:

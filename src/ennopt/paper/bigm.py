@@ -18,7 +18,7 @@ from ennopt.milp.solver import Backend
 from ennopt.paper.halving import Box, Halving, OpenBoxes, best_first
 from ennopt.paper.preparation import BOUNDS_SHARE, first_points
 from ennopt.paper.solving import LiveSolve, Trust, limit_reached
-from ennopt.paper.subproblems import Answer
+from ennopt.paper.subproblems import Answer, Subproblem, fallback
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
@@ -121,7 +121,8 @@ class _BoxByBox:
     def solve(self, box: Box) -> Answer:
         """The answer of the solver to a box; the run hears of it while it works."""
         run = self.run
-        scaled = ScaledModel.of(Problem(run.problem.ensemble, box.domain), box.bounds)
+        problem = Problem(run.problem.ensemble, box.domain)
+        scaled = ScaledModel.of(problem, box.bounds)
         model = scaled.model
         self.solved += 1
         if self.solved == 1:
@@ -137,10 +138,11 @@ class _BoxByBox:
 
         live = LiveSolve(run, self.solver, scaled, box.domain, prove)
         found = live.solve(model, run.remaining())
-        failure = "" if found.status.has_bound else found.message or found.status.value
+        if not found.status.has_bound:
+            failure = found.message or found.status.value
+            return fallback(Subproblem(problem, box.bounds), failure)
         return Answer(
-            None,
-            math.inf if failure else scaled.proved(found.bound, self.solver),
-            failure=failure,
+            None,  # the run has seen all points
+            scaled.proved(found.bound, self.solver),
             limit=limit_reached(found.status),
         )

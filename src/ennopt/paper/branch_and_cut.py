@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.milp import backend, preferred_backend
-from ennopt.milp.solver import MilpStatus
+from ennopt.milp.solver import SMALLEST_VIOLATION, MilpStatus
 from ennopt.paper.halving import halve_to_the_end
 from ennopt.paper.preparation import BOUNDS_SHARE, first_points, tighten_in_run
 from ennopt.paper.solving import limit_reached
-from ennopt.paper.strengthened import Strengthening, solve_strengthened
+from ennopt.paper.strengthened import CUT_LIMIT, Strengthening, solve_strengthened
 from ennopt.paper.subproblems import ByMilp
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -54,8 +54,8 @@ class BranchAndCut:
     2.0
     """
 
-    cut_limit: int = 25_000
-    violation: float = 1e-6
+    cut_limit: int = CUT_LIMIT
+    violation: float = SMALLEST_VIOLATION
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     inequalities: bool = False
     starts: int = 1000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.milp.scaling import ScaledModel
 from ennopt.paper.preparation import begin
-from ennopt.paper.strengthened import root_rounds
+from ennopt.paper.strengthened import CUT_LIMIT, ROUNDS, root_rounds
 from ennopt.paper.targeted import Targeted
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -48,8 +48,8 @@ class RootBound:
     """
 
     tightening: tuple[Tightening, ...] = (LpTightening(),)
-    cut_limit: int = 25_000
-    rounds: int = 50
+    cut_limit: int = CUT_LIMIT
+    rounds: int = ROUNDS
     reserve: float = 0.4
 
     def __post_init__(self) -> None:
@@ -74,12 +74,12 @@ class RootBound:
                     seconds=run.remaining(),
                 )
             run.count(1)
-            unit = scaled.units.output
-            run.prove(rounds.after * unit)
+            after = scaled.proved(rounds.after)
+            run.prove(after)
             run.details |= {
                 "unstable": bounds.num_unstable,
-                "root_bound": rounds.before * unit,
-                "root_bound_after_cuts": rounds.after * unit,
+                "root_bound": scaled.proved(rounds.before),
+                "root_bound_after_cuts": after,
                 "cuts": rounds.generated,
                 "rounds": rounds.rounds,
             }

@@ -21,6 +21,7 @@ from ennopt.milp.highs import Highs
 from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import (
+    SMALLEST_VIOLATION,
     Backend,
     MilpResult,
     MilpStatus,
@@ -30,6 +31,12 @@ from ennopt.milp.solver import (
 from ennopt.network import Array
 from ennopt.paper.solving import LiveSolve
 from ennopt.run import Run
+
+CUT_LIMIT = 25_000
+"""Most ideal cuts of a model: the paper's."""
+
+ROUNDS = 50
+"""Most rounds at the root; they slow down long before (`SLOWEST_ROUND`)."""
 
 SLOWEST_ROUND = 1e-4
 """Rounds at the root end when the bound falls by less than this, relatively."""
@@ -57,8 +64,8 @@ class Strengthening:
 
     ideal_cuts: int = 0
     benders: bool = False
-    violation: float = 1e-6
-    rounds: int = 50
+    violation: float = SMALLEST_VIOLATION
+    rounds: int = ROUNDS
 
     def __post_init__(self) -> None:
         for name in ("ideal_cuts", "rounds"):
@@ -90,8 +97,8 @@ class Rounds:
 
 
 def root_rounds(
-    formulation: Formulation, limit: int, rounds: int = 50,
-    violation: float = 1e-6, seconds: float = math.inf,
+    formulation: Formulation, limit: int, rounds: int = ROUNDS,
+    violation: float = SMALLEST_VIOLATION, seconds: float = math.inf,
 ) -> Rounds:  # fmt: skip
     """Solve the linear relaxation, add the violated ideal cuts, and again.
 
@@ -146,7 +153,7 @@ class _OncePerPattern:
 
     source: BendersCuts
     run: Run
-    units: Array
+    scaled: ScaledModel
     seen: set[bytes] = field(default_factory=set)
     count: int = 0
 
@@ -161,9 +168,9 @@ class _OncePerPattern:
         made = self.source.at(pattern)
         if made is None:
             return []
-        cut, x = made
+        cut, columns = made
         self.count += 1
-        self.run.offer(x * self.units)  # the best point that has the same pattern
+        self.run.offer(self.scaled.point(columns))  # the best of the same pattern
         return [cut]
 
 
@@ -218,11 +225,10 @@ class _StrengthenedSolve:
             scaled.formulation, self.config.ideal_cuts if first else 0,
             self.config.rounds, self.config.violation, ROOT_SHARE * seconds,
         )  # fmt: skip
-        unit = scaled.units.output
-        run.prove(rounds.after * unit)
+        run.prove(scaled.proved(rounds.after))
         model = scaled.model.with_inequalities(rounds.cuts)
         source = BendersCuts(scaled.formulation)
-        inequalities = _OncePerPattern(source, run, scaled.units.inputs)
+        inequalities = _OncePerPattern(source, run, scaled)
         live = LiveSolve(run, self.solver, scaled, run.problem.domain, run.prove)
         left = seconds - (time.perf_counter() - begin)
         chosen = self.separations(inequalities) if inside else ()
@@ -235,8 +241,8 @@ class _StrengthenedSolve:
             solver_nodes=found.nodes,
             cuts=max(0, found.cuts - inequalities.count) + rounds.generated,
             inequalities=inequalities.count,
-            root_bound_before_cuts=rounds.before * unit,
-            root_bound_after_cuts=min(after, rounds.before) * unit,
+            root_bound_before_cuts=scaled.proved(rounds.before),
+            root_bound_after_cuts=scaled.proved(min(after, rounds.before)),
         )
         self.notes(inside)
         if found.status.has_bound and not live.contradictory:

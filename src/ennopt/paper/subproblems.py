@@ -173,7 +173,7 @@ class ByMilp:
         )
         found = solver.solve(scaled.model, options, SolveHooks(progress=told))
         if not found.status.has_bound:
-            return replace(least, failure=found.message or found.status.value)
+            return fallback(subproblem, found.message or found.status.value)
         return Answer(
             None if found.x is None else scaled.point(found.x),
             min(scaled.proved(found.bound, solver), least.bound),

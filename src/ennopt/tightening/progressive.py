@@ -22,7 +22,7 @@ from ennopt.bounds.relaxation import Interval
 from ennopt.bounds.rounding import margins
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices
-from ennopt.milp.scaling import normalized
+from ennopt.milp.scaling import centred, normalized
 from ennopt.network import Array, Ensemble, Network
 
 LOGGER = logging.getLogger(__name__)
@@ -192,6 +192,11 @@ class Progressive(abc.ABC):
         slack = [margins(member, reach) for member in ensemble.members]
         points = domain.sample(WITNESSES, np.random.default_rng(0))
         seen = [member.preactivations(points) for member in ensemble.members]
+        # What centring rounds is far less than `slack`, which counts all operations.
+        alone = [
+            centred(Ensemble((member,), weights=np.ones(1)), domain)
+            for member in ensemble.members
+        ]
         for k in range(1, max(len(member.weights) for member in ensemble.members)):
             pending: list[tuple[int, Indices, Array, _Pending]] = []
             try:
@@ -201,8 +206,8 @@ class Progressive(abc.ABC):
                     wanted = _wanted(known, i, k, chosen, outputs)
                     if not wanted.size:
                         continue
-                    alone = Ensemble((member,), weights=np.ones(1))
-                    scaled = normalized(alone, domain, known.member(i))
+                    one = alone[i]
+                    scaled = normalized(one.ensemble, one.domain, known.member(i))
                     network = scaled.ensemble.members[0]
                     for begin in range(0, wanted.size, size):
                         some = wanted[begin : begin + size]
