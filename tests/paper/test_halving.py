@@ -17,7 +17,7 @@ from ennopt.paper.bigm import BigM
 from ennopt.paper.branch_and_cut import BranchAndCut
 from ennopt.paper.halving import (
     NARROWEST,
-    Box,
+    BoundedBox,
     Halving,
     OpenBoxes,
     best_first,
@@ -111,7 +111,7 @@ def test_open_boxes_come_largest_bound_first_and_closed_ones_keep_theirs(rng):
     boxes = OpenBoxes()
     assert boxes.bound() == -math.inf
     for bound in bounds:
-        boxes.push(Box(domain, known, bound))
+        boxes.push(BoundedBox(domain, known, bound))
     closed = -math.inf
     for left in range(20, 0, -1):
         assert len(boxes) == left
@@ -222,7 +222,7 @@ def test_halves_that_are_closed_beforehand_are_not_solved():
             return replace(box, bound=optimum)
 
         halving = Halving(run, boxes, solve, Trust(run), prepare)
-        boxes.push(Box(problem.domain, bounds, 1e3))
+        boxes.push(BoundedBox(problem.domain, bounds, 1e3))
         assert best_first(run, boxes, halving.explore, halving.trust) is None
     assert run.ended() is Status.OPTIMAL
     assert len(solved) == halving.explored == 1

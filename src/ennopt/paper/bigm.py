@@ -15,7 +15,7 @@ from ennopt.engine.search import halted
 from ennopt.milp import backend
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import Backend
-from ennopt.paper.halving import Box, Halving, OpenBoxes, best_first
+from ennopt.paper.halving import BoundedBox, Halving, OpenBoxes, best_first
 from ennopt.paper.preparation import BOUNDS_SHARE, first_points
 from ennopt.paper.solving import LiveSolve, Trust, limit_reached
 from ennopt.paper.subproblems import Answer, Subproblem, fallback
@@ -79,14 +79,16 @@ class _BoxByBox:
         self, tightening: tuple[Tightening, ...], run: Run, solver: Backend
     ) -> None:
         self.tightening, self.run, self.solver = tightening, run, solver
-        self.boxes: OpenBoxes[Box] = OpenBoxes()
+        self.boxes: OpenBoxes[BoundedBox] = OpenBoxes()
         self.trust = Trust(run)
         self.solved = 0
 
     def run_to_the_end(self) -> Status | None:
         """Tighten and solve the whole domain, then halves where a gap is left."""
         run, problem = self.run, self.run.problem
-        root = Box(problem.domain, NeuronBounds.unknown(problem.ensemble), math.inf)
+        root = BoundedBox(
+            problem.domain, NeuronBounds.unknown(problem.ensemble), math.inf
+        )
         with run.phase("bounds"):
             allowed = min(run.remaining(), BOUNDS_SHARE * run.limits.seconds)
             root = self.tightened(root, allowed, self.prove)
@@ -106,7 +108,9 @@ class _BoxByBox:
         """What bounds of all neurons on the whole domain prove."""
         self.run.prove(bounds.prediction(self.run.problem.ensemble.weights)[1])
 
-    def tightened(self, box: Box, seconds: float, heard: Heard = unheard) -> Box:
+    def tightened(
+        self, box: BoundedBox, seconds: float, heard: Heard = unheard
+    ) -> BoundedBox:
         """The box with bounds of its own."""
         run, ensemble = self.run, self.run.problem.ensemble
         # Interval arithmetic as a step of its own: easy runs end after it.
@@ -118,7 +122,7 @@ class _BoxByBox:
         bound = min(box.bound, bounds.prediction(ensemble.weights)[1])
         return replace(box, bounds=bounds, bound=bound)
 
-    def solve(self, box: Box) -> Answer:
+    def solve(self, box: BoundedBox) -> Answer:
         """The answer of the solver to a box; the run hears of it while it works."""
         run = self.run
         problem = Problem(run.problem.ensemble, box.domain)

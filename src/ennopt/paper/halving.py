@@ -38,7 +38,7 @@ have left to rounding what they could not close."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class BoundedBox:
     """A box of inputs with what is proved about it.
 
     Parameters
@@ -59,7 +59,7 @@ class Box:
     depth: int = 0
 
 
-B = TypeVar("B", bound=Box)
+B = TypeVar("B", bound=BoundedBox)
 
 
 class OpenBoxes(Generic[B]):
@@ -216,7 +216,7 @@ class Halving(Generic[B]):
 
 
 def solve_whole(
-    run: Run, solver: SubproblemSolver, box: Box, share: float = SUBPROBLEM_SHARE
+    run: Run, solver: SubproblemSolver, box: BoundedBox, share: float = SUBPROBLEM_SHARE
 ) -> Answer | None:
     """The ensemble on a box as one subproblem; ``None`` if the run had to end before.
 
@@ -251,8 +251,8 @@ def halve_to_the_end(
     bounds
         Of all neurons on the whole domain.
     """
-    boxes: OpenBoxes[Box] = OpenBoxes()
-    boxes.push(Box(run.problem.domain, bounds, run.bound))
+    boxes: OpenBoxes[BoundedBox] = OpenBoxes()
+    boxes.push(BoundedBox(run.problem.domain, bounds, run.bound))
     halving = Halving(
         run, boxes, lambda box: solve_whole(run, solver, box), Trust(run, PATIENCE),
         told=lambda box, bound: run.count(1),  # beside the nodes of its solver

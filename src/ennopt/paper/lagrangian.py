@@ -28,7 +28,7 @@ from ennopt.milp.highs import HotLp
 from ennopt.milp.solver import MilpStatus
 from ennopt.network import Array, Ensemble
 from ennopt.paper.halving import (
-    Box,
+    BoundedBox,
     Halving,
     OpenBoxes,
     best_first,
@@ -60,7 +60,7 @@ from ennopt.run import Run, Tools
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Node(Box):
+class _Node(BoundedBox):
     """A box of Phase Two, with the multipliers of its parent."""
 
     multipliers: Multipliers | None = None
