@@ -239,12 +239,20 @@ def test_a_gap_of_zero_ends_all_the_same():
     assert result.bound == pytest.approx(best, abs=1e-9)
 
 
-def test_prediction_bounds_follow_the_signs_of_member_weights():
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(5))
+def test_prediction_bounds_follow_the_signs_of_member_weights(seed):
+    rng = np.random.default_rng(seed)
     ensemble = oracles.random_ensemble(rng, 3, weighted=True)
     domain = oracles.random_domain(rng)
-    bound = Crown().tighten(ensemble, domain).prediction(ensemble.weights)[1]
-    assert bound >= oracles.exact_maximum(ensemble, domain)[0]
+    bounds = Crown().tighten(ensemble, domain)
+    low, high = bounds.prediction(ensemble.weights)
+    assert high >= oracles.exact_maximum(ensemble, domain)[0]
+    assert low <= -oracles.exact_maximum(ensemble.negated(), domain)[0]
+    ends = [
+        sorted((weight * bounds.lower[i][-1][0], weight * bounds.upper[i][-1][0]))
+        for i, weight in enumerate(ensemble.weights)
+    ]
+    assert (low, high) == pytest.approx(tuple(np.sum(ends, axis=0)), rel=1e-12)
 
 
 def test_methods_are_values():

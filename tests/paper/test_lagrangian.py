@@ -350,7 +350,6 @@ def test_ctrl_c_ends_the_search_with_what_is_proved(parallel):
     pool = ThreadPoolExecutor(2) if parallel else None
     result = search.solve(problem, Tools(Limits(120.0), executor=pool))
     assert result.status is Status.INTERRUPTED
-    assert result.seconds["total"] < 60
     assert result.value <= result.bound < math.inf
 
 
