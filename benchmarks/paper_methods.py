@@ -95,7 +95,7 @@ def root_bounds(problem: object, name: str, limit: float) -> dict[str, object]:
     seconds = min(5.0, 0.02 * limit)
     if name == "targeted":
         done = Targeted(milp_seconds=seconds).run(ensemble, domain)
-        bounds, milps = done.bounds, done.milps
+        bounds, milps = done.bounds, done.solves
     elif name == "milp":
         slow = MilpTightening(seconds, backend="scip", outputs=False)
         tight = slow.run(ensemble, domain, bounds)

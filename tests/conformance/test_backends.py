@@ -1,5 +1,6 @@
 """What every backend must do, and what those without a capability must refuse."""
 
+import importlib
 import itertools
 import os
 import signal
@@ -16,17 +17,17 @@ from hypothesis import strategies as st
 import oracles
 from ennopt.milp import available_backends, backend
 from ennopt.milp.formulation import sub_network
-from ennopt.milp.model import (
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.scaling import normalized
+from ennopt.milp.solver import (
     CapabilityError,
-    Cut,
     LicenceError,
-    LinearModel,
+    MilpResult,
     MilpStatus,
     Separation,
     SolveHooks,
     SolveOptions,
 )
-from ennopt.milp.scaling import normalized
 from ennopt.network import Ensemble
 from ennopt.tightening.lp import LpTightening
 
@@ -184,7 +185,7 @@ def test_same_seed_same_nodes(name):
 @cutting
 def test_required_inequalities_reject_solutions(name):
     """Without locks and rejection a solver reports the larger, wrong optimum."""
-    model, few = knapsack(), Cut(np.arange(6), np.ones(6), 3.0)
+    model, few = knapsack(), Inequality(np.arange(6), np.ones(6), 3.0)
     asked = []
 
     def source(point, integral):
@@ -208,7 +209,10 @@ def test_required_inequalities_reject_solutions(name):
 def test_required_inequalities_agree_with_enumeration(name, seed):
     rng = np.random.default_rng(seed)
     model = knapsack().with_objective(rng.normal(size=6))
-    rows = [Cut(np.arange(6), rng.normal(size=6), rng.random() + 0.1) for _ in range(3)]
+    rows = [
+        Inequality(np.arange(6), rng.normal(size=6), rng.random() + 0.1)
+        for _ in range(3)
+    ]
 
     def obeys(v):
         return all(cut.violation(v) <= 1e-9 for cut in rows)
@@ -235,7 +239,8 @@ def test_cuts_at_fractional_points_keep_the_optimum(name):
     def source(point, integral):
         points.append(point)
         assert not integral
-        return [Cut(np.arange(60), model.objective, halfway)]  # best.bound is proved
+        # The optimum obeys it: best.bound is proved.
+        return [Inequality(np.arange(60), model.objective, halfway)]
 
     found = backend(name).solve(
         model,
@@ -252,8 +257,8 @@ def test_cuts_at_fractional_points_keep_the_optimum(name):
 def test_cuts_stay_within_their_limit_most_violated_first(name):
     model = hard_model()
     lp = backend("highs").solve(model.relaxed())
-    deep = Cut(np.arange(60), model.objective, lp.value - 1.0)
-    shallow = Cut(np.arange(60), model.objective, lp.value - 0.5)
+    deep = Inequality(np.arange(60), model.objective, lp.value - 1.0)
+    shallow = Inequality(np.arange(60), model.objective, lp.value - 0.5)
     found = backend(name).solve(
         model,
         SolveOptions(node_limit=1),
@@ -271,7 +276,8 @@ def test_inequalities_at_solutions_need_not_reject_them(name):
 
     def source(point, integral):
         calls.append(integral)
-        return [Cut(np.arange(6), model.objective, enumerated(model) - model.offset)]
+        best = enumerated(model) - model.offset
+        return [Inequality(np.arange(6), model.objective, best)]
 
     separation = Separation(source, at_fractional=False, at_integral=True)
     found = backend(name).solve(
@@ -351,12 +357,47 @@ def test_a_tight_tolerance_loses_no_optimum(name):
             assert found.bound * unit == pytest.approx(truth, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "verb"),
+    [("scip", "pyscipopt", "optimizeNogil"), ("gurobi", "gurobipy", "optimize")],
+)
+def test_an_error_of_the_solver_is_a_failed_solve(name, module, verb, monkeypatch):
+    """PySCIPOpt raises where a linear program beats it: that once ended the run."""
+    package, words = importlib.import_module(module), "error in LP solver!"
+
+    class Failing(package.Model):
+        pass
+
+    def fail(self, *arguments):
+        if name == "gurobi":
+            raise package.GurobiError(10005, words)
+        raise Exception(words)
+
+    setattr(Failing, verb, fail)
+    backend(name).solve(knapsack())  # the licence is looked at with a sound solver
+    monkeypatch.setattr(package, "Model", Failing)
+    found = backend(name).solve(knapsack())
+    assert found.status is MilpStatus.FAILED
+    assert found.bound == np.inf
+    assert words in found.message
+
+
+@pytest.mark.parametrize("status", MilpStatus)
+def test_nothing_hides_an_interruption(status):
+    found = MilpResult(status, bound=-np.inf if "inf" in status.value else 3.0)
+    assert found.heard(False) is found
+    heard = found.heard(True)
+    assert heard.status is MilpStatus.INTERRUPTED
+    assert heard.bound == (3.0 if status.has_bound else np.inf)
+
+
 @every
 def test_ctrl_c_returns_the_best_so_far(name):
     code = f"""
         import numpy as np
         from ennopt.milp import backend
-        from ennopt.milp.model import LinearModel, SolveHooks
+        from ennopt.milp.model import LinearModel
+        from ennopt.milp.solver import SolveHooks
         rng = np.random.default_rng(5)
         model = LinearModel.of(
             np.full(60, -3.0), np.full(60, 3.0), rng.normal(size=60),

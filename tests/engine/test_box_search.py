@@ -262,14 +262,55 @@ def test_a_gap_of_zero_ends_with_a_note_about_rounding():
     assert result.bound <= 2.0 + 1e-9
 
 
-def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes():
-    problem = hard_case()
-    scheme = BoxSearch().scheme
-    plain = scheme.open(problem, 1e-4, plain=True)
-    other = scheme.open(problem, 1e-4)
-    plain.plant()
-    other.plant()
-    np.testing.assert_array_equal(plain.take(1), other.take(1))
+def both_trees(problem, x):
+    """The tree in NumPy and the compiled one, with one incumbent and no nodes yet."""
+    for plain in (True, False):
+        tree = BoxSearch().scheme.open(problem, 1e-4, plain=plain)
+        tree.offer(x)
+        yield tree
+
+
+def explored(tree, nodes=np.inf):
+    """Explore to the end of so many nodes; how many there were."""
+    done = 0
+    while tree.open and done < nodes:
+        done += tree.explore(nodes - done, 1e9, 1e12, dive=1, threads=1)
+    return done
+
+
+@COMPILED
+@pytest.mark.parametrize("seed", range(6))
+def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes(seed):
+    """From the first node to the last, each with the same children and bounds.
+
+    The optimum is known beforehand, so the nodes do not depend on their order.
+    """
+    rng = np.random.default_rng(seed)
+    num_inputs = 2 + seed % 3
+    ensemble = random_ensemble(rng, 2, num_inputs, (8, 6))
+    problem = Problem(ensemble, Domain([-1.0] * num_inputs, [1.0] * num_inputs))
+    x = BoxSearch().solve(problem, Tools(Limits(gap=1e-9))).x
+    waiting, count = [], 0
+    for tree in both_trees(problem, x):
+        tree.plant()
+        waiting.append(tree.take(1))
+    np.testing.assert_array_equal(*waiting)
+    waiting = waiting[:1]
+    while waiting:
+        node, children = waiting.pop(), []
+        for tree in both_trees(problem, x):
+            tree.add(node)
+            worked = explored(tree, 1)
+            rows = tree.take(10)
+            children.append(rows[np.lexsort(rows.T[::-1])])
+        np.testing.assert_allclose(children[0], children[1], rtol=1e-9, atol=1e-12)
+        waiting += [row[None] for row in children[0]]
+        count += worked
+    for tree in both_trees(problem, x):
+        tree.plant()
+        assert explored(tree) == count
+        assert tree.bound == pytest.approx(tree.value, rel=1.01e-4)
+    assert count > 10
 
 
 def test_offsets_far_from_zero_keep_the_bound_valid(rng):

@@ -1,14 +1,15 @@
-"""The example and the code in docs/learning.md run as printed."""
+"""The example and docs/learning.md say what is the case.
+
+That the code of the page runs is checked in tests/test_code_in_docs.py.
+"""
 
 import re
 import runpy
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
-from ennopt.cli import main
 from ennopt.learn.instances import PROFILES
 
 ROOT = Path(__file__).parents[2]
@@ -47,14 +48,6 @@ def test_the_python_of_the_page_prints_what_the_page_says(folder, capsys):
         for text in (printed, shown)
     )
     assert found == pytest.approx(told, abs=0.5)
-
-
-def test_the_commands_of_the_page_run(folder, capsys):
-    for block in blocks("sh"):
-        for line in block.splitlines():
-            program, *arguments = shlex.split(line)
-            assert program == "ennopt"
-            assert main(arguments) == 0, capsys.readouterr().err
 
 
 def test_the_page_counts_the_profiles(folder):

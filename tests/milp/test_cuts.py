@@ -1,6 +1,7 @@
 """Cuts against enumeration: all subsets, all activation patterns, all points."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from ennopt.milp.cuts import (
     benders_inequality,
     most_violated,
 )
-from ennopt.milp.formulation import big_m
+from ennopt.milp.formulation import ABSENT, big_m
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import MilpStatus
+from ennopt.milp.solver import MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.tightening.relaxation import Crown, Interval
 
@@ -75,6 +76,54 @@ def test_ideal_cuts_hold_at_every_forward_pass(bounds, rng):
         assert max(cut.violation(v) for cut in found) <= 1e-9
 
 
+def exact_columns(made, x):
+    """All columns at the inputs x, in exact arithmetic."""
+    v = [Fraction(0)] * made.model.num_columns
+    for column, value in zip(made.inputs, x, strict=True):
+        v[column] = Fraction(value)
+    for member, layers in zip(made.ensemble.members, made.neurons, strict=True):
+        y = [Fraction(value) for value in x]
+        for (w, b), at in zip(member.layers(), layers, strict=False):
+            h = [
+                sum((Fraction(a) * c for a, c in zip(row, y, strict=True)), Fraction(d))
+                for row, d in zip(w.tolist(), b.tolist(), strict=True)
+            ]
+            y = [max(value, Fraction(0)) for value in h]
+            for j, value in enumerate(h):
+                for column, entry in (
+                    (at.y[j], y[j]), (at.s[j], y[j] - value), (at.z[j], value > 0),
+                ):  # fmt: skip
+                    if column != ABSENT:
+                        v[column] = Fraction(entry)
+    return v
+
+
+def exact_violation(cut, v):
+    pairs = zip(cut.columns.tolist(), cut.coefficients.tolist(), strict=True)
+    return sum(Fraction(a) * v[j] for j, a in pairs) - Fraction(cut.limit)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_inequality_cuts_off_a_point_in_exact_arithmetic(seed):
+    """At corners and best points they are equations, where rounding would show."""
+    rng = np.random.default_rng(seed)
+    made = model_of(rng, 2, (5, 4))
+    ends = np.transpose([made.domain.lower, made.domain.upper])
+    points = [np.array(corner) for corner in itertools.product(*ends)]
+    points += list(made.domain.sample(5, rng))
+    ideal, cuts = IdealCuts(made, threshold=-np.inf), []
+    for x in list(points):
+        made_at = BendersCuts(made).at(BendersCuts(made).pattern(made.assignment(x)))
+        if made_at is not None:
+            cuts.append(made_at[0])
+            points.append(made.point(made_at[1]))
+        cuts += ideal.separate(made.assignment(x))
+    exact = [exact_columns(made, x) for x in points]
+    worst = [max(exact_violation(cut, v) for v in exact) for cut in cuts]
+    assert max(worst) <= 0
+    assert sum(violation > -1e-9 for violation in worst) > len(cuts) // 4
+
+
 def test_cuts_come_most_violated_first_and_cut_off_their_point(rng):
     made = model_of(rng, 3, (6, 5), Interval())
     point = Highs().solve(made.model.relaxed()).x
@@ -83,7 +132,7 @@ def test_cuts_come_most_violated_first_and_cut_off_their_point(rng):
     assert len(cuts) > 1
     assert violations == sorted(violations, reverse=True)
     assert violations[-1] > 1e-6
-    after = Highs().solve(made.model.relaxed().with_cuts(cuts))
+    after = Highs().solve(made.model.relaxed().with_inequalities(cuts))
     assert after.bound < made.model.value(point) - 1e-6
 
 
@@ -112,7 +161,7 @@ def test_one_neuron_with_all_its_ideal_cuts_is_its_convex_hull():
             cuts = IdealCuts(made).separate(found.x)
             if not cuts:
                 break
-            model = model.with_cuts(cuts)
+            model = model.with_inequalities(cuts)
         tilted = Ensemble([net, Network([tilt[None]], [[0.0]])], weights=[1.0, 1.0])
         value, _ = oracles.exact_maximum(tilted, domain)
         assert found.bound == pytest.approx(value, abs=1e-6)
@@ -137,12 +186,12 @@ def test_a_benders_inequality_holds_at_all_binaries_and_is_tight_at_its_own(seed
             best[pattern] = found.x
     assert len(best) > 3
     for pattern in best:
-        cut, x = source.at(np.array(pattern))
+        cut, columns = source.at(np.array(pattern))
         excess = {other: cut.violation(v) for other, v in best.items()}
         assert max(excess.values()) <= 1e-7
         assert excess[pattern] == pytest.approx(0.0, abs=1e-7)
         value = made.model.value(best[pattern])
-        assert made.ensemble(x)[0] == pytest.approx(value, abs=1e-7)
+        assert made.ensemble(made.point(columns))[0] == pytest.approx(value, abs=1e-7)
 
 
 def test_a_benders_inequality_holds_at_fractional_points_too(rng):
@@ -157,7 +206,7 @@ def test_a_benders_inequality_holds_at_fractional_points_too(rng):
         vertex = Highs().solve(made.model.with_objective(tilt).relaxed()).x
         assert max(cut.violation(vertex) for cut in cuts) <= 1e-6
     before = Highs().solve(made.model.relaxed()).bound
-    after = Highs().solve(made.model.relaxed().with_cuts(cuts)).bound
+    after = Highs().solve(made.model.relaxed().with_inequalities(cuts)).bound
     assert after == pytest.approx(before, abs=1e-7)
 
 
@@ -190,6 +239,20 @@ def test_any_multipliers_make_a_valid_inequality(rng):
     for _ in range(20):
         cut = benders_inequality(made.model, rng.normal(size=made.model.num_rows))
         assert max(cut.violation(v) for v in points) <= 1e-9
+
+
+def test_a_benders_inequality_is_weak_duality_that_spares_the_binaries(rng):
+    """At their best binaries both say the same about the objective."""
+    made = model_of(rng, 2, (4, 3))
+    model = made.model
+    for _ in range(20):
+        duals = rng.normal(size=model.num_rows)
+        cut = benders_inequality(model, duals)
+        slopes = model.objective.copy()
+        slopes[cut.columns] -= cut.coefficients
+        assert not slopes[~model.integer].any()
+        most = cut.limit + np.maximum(slopes * model.lower, slopes * model.upper).sum()
+        assert most + model.offset == pytest.approx(model.dual_bound(duals), rel=1e-9)
 
 
 def test_a_pattern_that_no_input_has_gives_no_inequality():

@@ -1,6 +1,7 @@
 """Models in plain data: weak duality, cuts, refusals."""
 
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from scipy.optimize import linprog
 
 from ennopt.milp import available_backends, backend
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import Cut, LinearModel, Separation, SolveHooks
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.solver import Separation, SolveHooks
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -50,7 +52,56 @@ def test_any_multipliers_bound_the_maximum(seed):
     model = random_model(rng)
     best = scipy_maximum(model)
     for scale in (0.0, 0.1, 1.0, 100.0):
-        assert model.dual_bound(scale * rng.normal(size=5)) >= best - 1e-9
+        assert best - 1e-9 <= model.dual_bound(scale * rng.normal(size=5)) < np.inf
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_bound_is_above_the_maximum_in_exact_arithmetic(seed):
+    """A continuous knapsack, whose optimum and multiplier are known as fractions."""
+    rng = np.random.default_rng(seed)
+    gains, weights = rng.random(6), rng.random(6) + 0.1
+    room = float(rng.random() * weights.sum())
+    order = sorted(range(6), key=lambda j: -Fraction(gains[j]) / Fraction(weights[j]))
+    left, best, price = Fraction(room), Fraction(0), 0.0
+    for j in order:
+        part = min(Fraction(1), left / Fraction(weights[j]))
+        best += part * Fraction(gains[j])
+        left -= part * Fraction(weights[j])
+        if part < 1:
+            price = gains[j] / weights[j]
+            break
+    model = LinearModel.of(np.zeros(6), np.ones(6), gains, [weights], upper_rows=[room])
+    bound = Fraction(model.dual_bound(np.array([price])))
+    assert best <= bound <= best + Fraction(1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_multipliers_that_have_no_side_count_as_zero(seed):
+    """Row 0 has no lower side and row 1 no upper one; NaN and infinity say nothing."""
+    rng = np.random.default_rng(seed)
+    model = random_model(rng)
+    duals = rng.normal(size=5)
+    wrong, zero = duals.copy(), duals.copy()
+    wrong[:2] = -abs(duals[0]), abs(duals[1])
+    wrong[3:] = np.nan, np.inf
+    zero[[0, 1, 3, 4]] = 0.0
+    assert model.dual_bound(wrong) == model.dual_bound(zero)
+    one, other = model.weak_duality(wrong), model.weak_duality(zero)
+    np.testing.assert_array_equal(one.reduced, other.reduced)
+    np.testing.assert_array_equal(one.of_rows, other.of_rows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_the_objective_is_what_columns_and_rows_take_of_it(seed):
+    rng = np.random.default_rng(seed)
+    model, duals = random_model(rng), rng.normal(size=5)
+    dual = model.weak_duality(duals)
+    found = HotLp(model).maximize(rng.normal(size=model.num_columns))
+    assert found.x is not None
+    taken = dual.reduced @ found.x + dual.of_rows.sum()  # each row at its best side
+    assert model.objective @ found.x <= taken + 1e-7
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,8 +138,8 @@ def test_columns_without_any_coefficient_may_be_unbounded():
 
 def test_cuts_become_rows():
     model = random_model(np.random.default_rng(0))
-    cuts = [Cut([0, 3], [1.0, 2.0], 0.25), Cut([5], [-1.0], 0.5)]
-    grown = model.with_cuts(cuts)
+    cuts = [Inequality([0, 3], [1.0, 2.0], 0.25), Inequality([5], [-1.0], 0.5)]
+    grown = model.with_inequalities(cuts)
     v = np.linspace(-1, 1, model.num_columns)
     extra = grown.activities(v)[model.num_rows :] - grown.row_upper[model.num_rows :]
     np.testing.assert_allclose(extra, [cut.violation(v) for cut in cuts])

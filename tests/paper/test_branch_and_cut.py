@@ -11,8 +11,8 @@ import oracles
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import MilpResult, MilpStatus, SolverError
 from ennopt.milp.scip import Scip
+from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.paper.bigm import BigM
 from ennopt.paper.branch_and_cut import BranchAndCut
 from ennopt.paper.strengthened import root_rounds
@@ -84,9 +84,11 @@ def test_cuts_shrink_the_tree():
 
 def test_the_limit_on_cuts_is_kept(rng):
     problem = problem_of(rng, 3, (10, 8))
+    many = BranchAndCut(backend="scip").solve(problem, Tools()).details["cuts"]
+    assert many > 3
     for limit in (0, 3):
         result = BranchAndCut(limit, backend="scip").solve(problem, Tools())
-        assert result.details["cuts"] <= limit
+        assert result.details["cuts"] == limit
         agrees(result, problem)
 
 
@@ -100,7 +102,7 @@ def test_root_rounds_lower_the_bound_and_keep_it_true(rng):
     assert done.after < done.before - 1e-6
     assert done.after >= optimum - 1e-7
     assert len(done.cuts) <= done.generated
-    again = Highs().solve(made.model.relaxed().with_cuts(done.cuts))
+    again = Highs().solve(made.model.relaxed().with_inequalities(done.cuts))
     assert again.bound == pytest.approx(done.after, rel=1e-4)
     assert root_rounds(made, 5).generated == 5
     assert root_rounds(made, 0).after == done.before
@@ -160,7 +162,7 @@ def test_a_callback_can_end_it():
     assert result.status is Status.INTERRUPTED
 
 
-@pytest.mark.parametrize("how", ["status", "error", "lie"])
+@pytest.mark.parametrize("how", ["status", "lie"])
 def test_a_solver_that_fails_is_asked_again_on_halves(how, rng, monkeypatch):
     problem = problem_of(rng, 2, (4, 3))
     right, calls = Scip.solve, []
@@ -169,8 +171,6 @@ def test_a_solver_that_fails_is_asked_again_on_halves(how, rng, monkeypatch):
         calls.append(model)
         if len(calls) > 1:
             return right(self, model, *arguments)
-        if how == "error":
-            raise SolverError("out of order")
         if how == "lie":
             return MilpResult(MilpStatus.OPTIMAL, bound=-100.0)
         return MilpResult(MilpStatus.FAILED, message="out of order")

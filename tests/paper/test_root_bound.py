@@ -24,16 +24,16 @@ def test_every_way_bounds_the_optimum_and_milps_bound_no_worse_than_lps(seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = random_ensemble(rng, 2, 2, (5, 5)), random_domain(rng)
     best, _ = exact_maximum(ensemble, domain)
-    roots = {}
+    roots, milps = {}, {}
     for name, tightening in WAYS.items():
         result = RootBound(tightening).solve(Problem(ensemble, domain), Tools())
         root = result.details["root_bound"]
         cut = result.details["root_bound_after_cuts"]
         assert best <= cut + 1e-6 and cut <= root + 1e-9
         assert result.bound <= cut + 1e-9 and result.value <= best + 1e-9
-        roots[name] = root
-        milps = result.details["milp_neurons"]
-        assert milps == 0 if name == "LP" else milps >= 0
+        roots[name], milps[name] = root, result.details["milps"]
+    assert milps["LP"] == 0 < milps["MILP"]
+    assert milps["TBP"] <= milps["MILP"]
     assert roots["MILP"] <= roots["LP"] + 1e-6
     assert roots["MILP"] - 1e-6 <= roots["TBP"] <= roots["LP"] + 1e-6
 

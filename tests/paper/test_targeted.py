@@ -12,7 +12,7 @@ from ennopt.domain import Domain
 from ennopt.milp import backend
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import MilpResult, MilpStatus
+from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.paper.survey import discrepancies, lp_tree, summarize, survey
 from ennopt.paper.targeted import Targeted
@@ -151,14 +151,14 @@ def test_targeted_bounds_hold_everywhere_and_are_between_the_two(name, seed):
             assert np.all(done.bounds.lower[i][k] >= done.first.lower[i][k] - 1e-12)
             assert np.all(done.bounds.upper[i][k] <= done.first.upper[i][k] + 1e-12)
     assert done.neurons <= done.critical
-    assert done.milps <= 2 * done.neurons
+    assert done.solves <= 2 * done.neurons
 
 
 def test_the_first_hidden_layer_needs_no_milp(rng):
     ensemble, domain = case(rng, 2, (6,))
     done = Targeted(threshold=0.0).run(ensemble, domain)
     assert done.critical > 0
-    assert done.milps == 0
+    assert done.solves == 0
 
 
 @pytest.mark.parametrize("name", oracles.DEGENERATE)

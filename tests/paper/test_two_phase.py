@@ -11,8 +11,8 @@ import pytest
 import oracles
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
-from ennopt.milp.model import MilpResult, MilpStatus
 from ennopt.milp.scip import Scip
+from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble
 from ennopt.paper.lagrangian import LagrangianSearch
 from ennopt.paper.multipliers import Subgradient

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.sign_tightening import SignTightening
-from ennopt.milp.model import MilpResult, MilpStatus
+from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
 from ennopt.tightening import milp as milp_tightening
+from ennopt.tightening import progressive
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.progressive import tightened
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.tightening.stepwise import tighten_by_steps
 
 TIGHTENERS = [
     Interval(),
@@ -136,6 +137,49 @@ def test_milps_are_exact_for_neurons_of_either_sign(tightener, seed):
             assert np.all((bounds.upper[i][k] <= high + slack)[both])
 
 
+def stretched(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """Every weight and input in a unit of its own, over twelve orders of magnitude."""
+    net = oracles.random_network(rng, 2, (5, 4, 3))
+    weights = [w * 10.0 ** rng.uniform(-6, 6, w.shape) for w in net.weights]
+    biases = [b * 10.0 ** rng.uniform(-6, 6, b.shape) for b in net.biases]
+    unit = 10.0 ** rng.uniform(-3, 3, 2)
+    box = oracles.random_domain(rng)
+    return Network(weights, biases), Domain(box.lower * unit, box.upper * unit)
+
+
+def rescaled(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """A plain network whose neurons are measured in units of their own."""
+    net, box = oracles.random_network(rng, 2, (5, 4, 3)), oracles.random_domain(rng)
+    weights, biases = list(net.weights), list(net.biases)
+    for k in range(3):
+        unit = 10.0 ** rng.uniform(-8, 8, biases[k].size)
+        weights[k], biases[k] = weights[k] * unit[:, None], biases[k] * unit
+        weights[k + 1] = weights[k + 1] / unit
+    return Network(weights, biases), box
+
+
+def far_away(rng: np.random.Generator) -> tuple[Network, Domain]:
+    """A plain network and box, moved up to 10 million widths away from zero."""
+    net, box = oracles.random_network(rng, 2, (5, 4, 3)), oracles.random_domain(rng)
+    shift = 10.0 ** rng.uniform(5, 7.5, 2)
+    return net.fold_input(1.0, -shift), Domain(box.lower + shift, box.upper + shift)
+
+
+@pytest.mark.parametrize("tightener", MILPS, ids=repr)
+@pytest.mark.parametrize("make", [stretched, rescaled, far_away])
+def test_milps_miss_nothing_on_badly_scaled_networks(tightener, make, monkeypatch):
+    """The margins alone must do: no random point is there to contradict a solver."""
+    monkeypatch.setattr(progressive, "WITNESSES", 1)
+    for seed in range(12):
+        net, domain = make(np.random.default_rng(seed))
+        ensemble = Ensemble((net,))
+        bounds = tightener.tighten(ensemble, domain)
+        for k, (low, high) in enumerate(oracles.exact_ranges(ensemble, domain)[0]):
+            rounding = 1e-12 * np.maximum(np.abs(low), np.abs(high))
+            assert np.all(bounds.lower[0][k] <= low + rounding), (seed, k)
+            assert np.all(bounds.upper[0][k] >= high - rounding), (seed, k)
+
+
 def wide_case() -> tuple[Ensemble, Domain]:
     rng = np.random.default_rng(11)
     members = tuple(
@@ -167,10 +211,29 @@ def test_a_deadline_in_the_past_still_gives_bounds(tightener):
     assert_within(bounds, Interval().tighten(ensemble, domain))
 
 
-def test_a_time_limit_keeps_the_dual_bound():
+def test_a_time_limit_keeps_the_dual_bound(monkeypatch):
+    """A solver that is stopped a little above the optimum has still proved that."""
+    solver, above = milp_tightening.backend("scip"), 0.01
+
+    class Stopped:
+        capabilities = solver.capabilities
+
+        def solve(self, model, options):
+            bound = solver.solve(model, options).bound + above
+            return MilpResult(MilpStatus.TIME_LIMIT, bound=bound)
+
     ensemble, domain = wide_case()
-    hurried = MilpTightening(seconds=0.002, backend="scip", outputs=False)
-    bounds = hurried.tighten(ensemble, domain)
+    start = Crown().tighten(ensemble, domain)
+    method = MilpTightening(backend="scip", outputs=False)
+    exact = method.tighten(ensemble, domain, start)
+    monkeypatch.setattr(milp_tightening, "backend", lambda name: Stopped())
+    bounds = method.tighten(ensemble, domain, start)
+    assert_within(exact, bounds, slack=1e-5)
+    assert_within(bounds, start)
+    gained, whole = (
+        (sides(start)[1] - sides(b)[1]).sum() for b in (bounds, exact)
+    )  # fmt: skip
+    assert 0.5 * whole < gained < whole
     points = domain.sample(2000, np.random.default_rng(0))
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
 
@@ -198,10 +261,11 @@ def test_only_chosen_neurons_are_worked_on():
     found = method.run(ensemble, domain, start, chosen=chosen)
     assert found.neurons == 1
     assert 1 <= found.solves <= 2
-    low, high = sides(found.bounds)
-    before_low, before_high = sides(start)
     assert found.bounds.upper[0][1][j] < start.upper[0][1][j]
-    assert (low > before_low).sum() + (high < before_high).sum() >= 1
+    for i in range(ensemble.num_members):  # up to its layer, nothing else changed
+        for k, high in enumerate(found.bounds.upper[i][: 2 if i == 0 else None]):
+            changed = np.flatnonzero(high < start.upper[i][k])
+            assert changed.tolist() == ([j] if (i, k) == (0, 1) else [])
     none = [[flags & False for flags in member] for member in chosen]
     assert method.run(ensemble, domain, start, chosen=none).solves == 0
 
@@ -255,11 +319,12 @@ def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
 def test_chains_are_as_tight_as_their_last_step():
     ensemble, domain = wide_case()
     steps = (Crown(), LpTightening())
-    chain = tightened(steps, ensemble, domain)
+    chain = tighten_by_steps(steps, ensemble, domain).bounds
     lp = LpTightening().tighten(ensemble, domain, Crown().tighten(ensemble, domain))
     assert_within(chain, lp)
     assert_within(lp, chain)
-    assert_within(tightened((), ensemble, domain), Interval().tighten(ensemble, domain))
+    nothing = tighten_by_steps((), ensemble, domain).bounds
+    assert_within(nothing, Interval().tighten(ensemble, domain))
 
 
 @every

@@ -260,6 +260,8 @@ def first_values(
     stop
         Asked now and then; true ends the work.
     """
+    if not len(starts):
+        return
     points, _ = ascend(problem, starts, stop=stop, offer=offer)
     offer(points[:1])
     for point in distinct(points, problem.domain, polished):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from ennopt.milp.model import Backend
+from ennopt.milp.solver import Backend
 
 BACKENDS = ("highs", "scip", "gurobi")
 

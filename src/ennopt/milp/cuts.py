@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.bounds.rounding import UNIT
 from ennopt.milp.formulation import ABSENT, Formulation
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import (
-    UNIT_ROUNDOFF,
+from ennopt.milp.model import Indices, Inequality, LinearModel
+from ennopt.milp.solver import (
+    SMALLEST_VIOLATION,
+    TIGHT_TOLERANCE,
     Backend,
-    Cut,
-    Indices,
-    LinearModel,
     MilpStatus,
     SolveOptions,
 )
@@ -84,7 +84,7 @@ def _ends(weights: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
+class _UnstableLayer:
     """The unstable neurons of one hidden layer and the columns they meet."""
 
     weights: Array
@@ -95,7 +95,9 @@ class _Layer:
     y: Indices
     z: Indices
 
-    def separate(self, point: Array, threshold: float) -> list[tuple[float, Cut]]:
+    def separate(
+        self, point: Array, threshold: float
+    ) -> list[tuple[float, Inequality]]:
         x, y, z = point[self.inputs], point[self.y], point[self.z]
         inside, excess = most_violated(
             self.weights, self.bias, self.lower, self.upper, x, y, z
@@ -105,7 +107,7 @@ class _Layer:
             for r in np.flatnonzero(excess > threshold)
         ]
 
-    def cut(self, r: int, inside: npt.NDArray[np.bool_]) -> Cut:
+    def cut(self, r: int, inside: npt.NDArray[np.bool_]) -> Inequality:
         """``y - sum_I w x - (b + sum_I w L~ + sum_(not I) w U~) z <= -sum_I w L~``."""
         w = self.weights[r]
         near, far = _ends(w, self.lower, self.upper)
@@ -114,10 +116,10 @@ class _Layer:
         slope = float(self.bias[r]) + low + float((w * far)[~inside].sum())
         reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
         size = abs(float(self.bias[r])) + float(np.abs(w) @ reach)
-        return Cut(
+        return Inequality(
             np.concatenate([[self.y[r], self.z[r]], self.inputs[used]]),
             np.concatenate([[1.0, -slope], -w[used]]),
-            -low + 4.0 * (w.size + 4) * UNIT_ROUNDOFF * size,
+            -low + 4.0 * (w.size + 4) * UNIT * size,
         )
 
 
@@ -134,13 +136,13 @@ class IdealCuts:
     """
 
     formulation: Formulation
-    threshold: float = 1e-6
-    _layers: tuple[_Layer, ...] = field(init=False, repr=False)
+    threshold: float = SMALLEST_VIOLATION
+    _layers: tuple[_UnstableLayer, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layers", tuple(_unstable_layers(self.formulation)))
 
-    def separate(self, point: Array, integral: bool = False) -> list[Cut]:
+    def separate(self, point: Array, integral: bool = False) -> list[Inequality]:
         """The most violated inequality of every violated neuron, worst first.
 
         An integer solution violates none: nothing is computed for it.
@@ -163,7 +165,7 @@ class IdealCuts:
         return [cut for _, cut in found]
 
 
-def _unstable_layers(formulation: Formulation) -> list[_Layer]:
+def _unstable_layers(formulation: Formulation) -> list[_UnstableLayer]:
     layers = []
     members = zip(formulation.ensemble.members, formulation.neurons, strict=True)
     for i, (member, columns) in enumerate(members):
@@ -174,7 +176,7 @@ def _unstable_layers(formulation: Formulation) -> list[_Layer]:
             there = before != ABSENT
             if rows.any():
                 layers.append(
-                    _Layer(
+                    _UnstableLayer(
                         weights=member.weights[k][np.ix_(rows, there)],
                         bias=member.biases[k][rows],
                         lower=lower[there],
@@ -190,10 +192,10 @@ def _unstable_layers(formulation: Formulation) -> list[_Layer]:
     return layers
 
 
-def benders_inequality(model: LinearModel, duals: Array) -> Cut:
+def benders_inequality(model: LinearModel, duals: Array) -> Inequality:
     """The objective below a linear function of the integer columns: weak duality.
 
-    For any row multipliers ``p``, ``c v = (c - A'p) v + p (A v)``. The integer columns
+    For any row multipliers ``p``, ``c v = (c - A'p) v + p (A v)``. Integer columns
     keep their reduced cost as a coefficient, every other column is bounded over its
     bounds and every row over its sides, rounding included. Valid at every feasible
     point of the linear relaxation, whatever the multipliers; at the binaries whose
@@ -204,49 +206,32 @@ def benders_inequality(model: LinearModel, duals: Array) -> Cut:
     model
         With finite bounds of its columns.
     duals
-        One multiplier per row, (num_rows,), not negative where the upper side binds;
-        those of a wrong sign count as zero.
+        One multiplier per row, (num_rows,), as for `LinearModel.weak_duality`.
 
     Returns
     -------
-    Cut
+    Inequality
         ``objective - sum_z slope_z z <= constant``; the model's offset is left out on
         both sides.
     """
-    p = np.where(np.isfinite(duals), duals, 0.0)
-    p = np.where((p > 0) & ~np.isfinite(model.row_upper), 0.0, p)
-    p = np.where((p < 0) & ~np.isfinite(model.row_lower), 0.0, p)
-    size, rows = (
-        model.num_columns,
-        np.repeat(np.arange(model.num_rows), np.diff(model.starts)),
-    )
-    terms = model.coefficients * p[rows]
-    used = np.bincount(model.columns, terms, size)[:size]
-    absolute = np.bincount(model.columns, np.abs(terms), size)[:size]
-    absolute = absolute + np.abs(model.objective)
-    reduced = model.objective - used
-    reach = np.maximum(np.abs(model.lower), np.abs(model.upper))
-    whole = model.integer
-    of_columns = np.where(
-        whole, 0.0, np.maximum(reduced * model.lower, reduced * model.upper)
-    )
-    of_rows = p * np.where(
-        p > 0, model.row_upper, np.where(p < 0, model.row_lower, 0.0)
-    )
-    slopes = np.where(whole, reduced, 0.0)
+    dual, whole = model.weak_duality(duals), model.integer
+    ends = np.maximum(dual.reduced * model.lower, dual.reduced * model.upper)
+    of_columns = np.where(whole, 0.0, ends)
+    slopes = np.where(whole, dual.reduced, 0.0)
     largest = max(float(np.abs(model.objective).max(initial=0.0)), 1.0)
     small = np.abs(slopes) <= NEGLIGIBLE * largest
-    constant = float(of_columns.sum() + of_rows.sum())
+    constant = float(of_columns.sum() + dual.of_rows.sum())
     constant += float(
         np.maximum(slopes * model.lower, slopes * model.upper)[small].sum()
     )
     slopes[small] = 0.0
-    gamma = 2.0 * (model.num_rows + size + 8) * UNIT_ROUNDOFF
-    sizes = float(np.abs(of_columns).sum() + np.abs(of_rows).sum()) + abs(constant)
-    margin = gamma * (float(absolute @ reach) + sizes)
+    sizes = float(np.abs(of_columns).sum() + np.abs(dual.of_rows).sum())
+    sizes += abs(constant)
+    reach = np.maximum(np.abs(model.lower), np.abs(model.upper))
+    margin = dual.gamma * (float(dual.sizes @ reach) + sizes)
     coefficients = model.objective - slopes
     columns = np.flatnonzero(coefficients)
-    return Cut(columns, coefficients[columns], constant + margin)
+    return Inequality(columns, coefficients[columns], constant + margin)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,8 +277,8 @@ class BendersCuts:
         inside = formulation.assignment(formulation.point(point))
         return np.asarray(inside[formulation.binaries])
 
-    def at(self, pattern: Array) -> tuple[Cut, Array] | None:
-        """The inequality of a pattern, and the best inputs that have that pattern.
+    def at(self, pattern: Array) -> tuple[Inequality, Array] | None:
+        """The inequality of a pattern, and the columns of the best inputs that have it.
 
         ``None`` if no input has it, or if the solver fails: no harm to any bound.
         """
@@ -301,16 +286,16 @@ class BendersCuts:
         lower, upper = self._free.lower.copy(), self._free.upper.copy()
         lower[binaries] = upper[binaries] = pattern
         fixed = self._free.with_column_bounds(lower, upper)
-        options = SolveOptions(time_limit=self.seconds, tolerance=1e-9)
+        options = SolveOptions(time_limit=self.seconds, tolerance=TIGHT_TOLERANCE)
         found = self.solver.solve(fixed, options)
         if found.status is not MilpStatus.OPTIMAL or found.duals is None:
             return None
         if found.x is None:
             return None
         cut = benders_inequality(self.formulation.model, found.duals)
-        return cut, self.formulation.point(found.x)
+        return cut, found.x
 
-    def separate(self, point: Array, integral: bool) -> list[Cut]:
+    def separate(self, point: Array, integral: bool) -> list[Inequality]:
         """The inequality of an integer solution; none at fractional points."""
         if not integral:
             return []

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from ennopt.extras import require
-from ennopt.milp.model import (
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.solver import (
     PROGRESS_SECONDS,
     Capabilities,
-    Cut,
-    CutCounter,
+    InequalityCounter,
     LicenceError,
-    LinearModel,
     MilpProgress,
     MilpResult,
     MilpStatus,
@@ -98,8 +97,9 @@ class _Session:
     ) -> None:
         self.gurobipy, self.grb, self.solver = gurobipy, gurobipy.GRB, solver
         self.model, self.options, self.hooks = model, options, hooks
-        self.counters = [CutCounter(s) for s in hooks.separations]
+        self.counters = [InequalityCounter(s) for s in hooks.separations]
         self.error: Exception | None = None
+        self.failure = ""  # what Gurobi itself raised
         self.stopped = False  # by the progress callback
         self.cuts = 0
         self.points: dict[int, Array] = {}  # by node: the root is seen many times
@@ -118,7 +118,7 @@ class _Session:
         self.rows: list[tuple[int, Any]] = []
         for r in range(model.num_rows):
             columns, values = model.row(r)
-            body = self._expression(Cut(columns, values, 0.0))
+            body = self._expression(Inequality(columns, values, 0.0))
             low, high = float(model.row_lower[r]), float(model.row_upper[r])
             sides = [(grb.LESS_EQUAL, high), (grb.GREATER_EQUAL, low)]
             if low == high:
@@ -152,7 +152,7 @@ class _Session:
         if any(s.at_integral for s in self.hooks.separations):
             parameters.LazyConstraints = 1
 
-    def _expression(self, cut: Cut) -> Any:
+    def _expression(self, cut: Inequality) -> Any:
         chosen = [self.variables[j] for j in cut.columns.tolist()]
         return self.gurobipy.LinExpr(cut.coefficients.tolist(), chosen)
 
@@ -240,14 +240,22 @@ class _Session:
 
     def run(self) -> None:
         solver, grb = self.solver, self.grb
-        solver.optimize(self.called)
-        if solver.Status == grb.INF_OR_UNBD:
-            solver.Params.DualReductions = 0
+        try:
             solver.optimize(self.called)
+            if solver.Status == grb.INF_OR_UNBD:
+                solver.Params.DualReductions = 0
+                solver.optimize(self.called)
+        except self.gurobipy.GurobiError as error:
+            self.failure = str(error)
 
     def result(self, begin: float, interrupted: bool) -> MilpResult:
         if self.error is not None:
             raise self.error
+        if self.failure:
+            seconds = time.perf_counter() - begin
+            return MilpResult(
+                MilpStatus.FAILED, seconds=seconds, cuts=self.cuts, message=self.failure
+            )
         solver, model = self.solver, self.model
         word = _word(self.grb, solver.Status)
         status = STATUSES.get(word, MilpStatus.FAILED)

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ennopt.milp.model import (
+from ennopt.milp.model import LinearModel
+from ennopt.milp.solver import (
     PROGRESS_SECONDS,
+    TIGHT_TOLERANCE,
     Capabilities,
-    LinearModel,
     MilpProgress,
     MilpResult,
     MilpStatus,
@@ -110,7 +111,7 @@ class HotLp:
         recomputed from the duals.
     """
 
-    def __init__(self, model: LinearModel, tolerance: float = 1e-9) -> None:
+    def __init__(self, model: LinearModel, tolerance: float = TIGHT_TOLERANCE) -> None:
         self._model = model.relaxed()
         self._solver = _loaded(self._model)
         for option in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):

@@ -1,48 +1,20 @@
-"""The solver boundary in plain data: a model in, a result with a bound out.
-
-Nothing here knows a solver. An adapter (`highs`, `scip`, `gurobi`) implements
-`Backend`, declares its `Capabilities` and refuses the rest with a remedy.
-"""
+"""Mixed-integer linear models in plain data, their inequalities, and weak duality."""
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.bounds.rounding import UNIT
 from ennopt.network import Array, frozen
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
-
-UNIT_ROUNDOFF = 2.0**-53
-
-PROGRESS_SECONDS = 0.1
-"""At least this long between two reports of a solver that bring no solution."""
-
-
-TIGHT_TOLERANCE = 1e-9
-"""Feasibility and integrality tolerance of models whose bounds count as proved.
-
-A solver that is not to be trusted with it takes the tightest it is good for.
-"""
-
-
-class SolverError(RuntimeError):
-    """A solver failed, or contradicts itself."""
-
-
-class CapabilityError(ValueError):
-    """A solver was asked for what it cannot do."""
-
-
-class LicenceError(SolverError):
-    """A solver's licence does not allow this model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -195,7 +167,7 @@ class LinearModel:
         """The same model with other bounds of the columns."""
         return replace(self, lower=lower, upper=upper)
 
-    def with_cuts(self, cuts: Sequence[Cut]) -> LinearModel:
+    def with_inequalities(self, cuts: Sequence[Inequality]) -> LinearModel:
         """The model with the inequalities as further rows."""
         if not cuts:
             return self
@@ -215,41 +187,53 @@ class LinearModel:
         """The same model without integrality."""
         return replace(self, integer=np.zeros(self.num_columns, dtype=np.bool_))
 
-    def dual_bound(self, duals: Array) -> float:
-        """An upper bound of the maximum from any row multipliers: weak duality.
-
-        Valid whatever the solver's tolerances: ``c v = (c - A'y) v + y (A v)`` is
-        bounded term by term over the bounds of columns and rows, with multipliers of
-        the wrong sign set to zero and rounding errors added.
+    def weak_duality(self, duals: Array) -> WeakDuality:
+        """``c v = (c - A'p) v + p (A v)`` with multipliers p that bound something.
 
         Parameters
         ----------
         duals
             One multiplier per row, (num_rows,), not negative where the upper side of
-            the row binds.
+            the row binds. One that is not finite, or that would need a side of its
+            row that does not exist, counts as zero.
         """
-        y = np.where(np.isfinite(duals), duals, 0.0)
-        y = np.where((y > 0) & ~np.isfinite(self.row_upper), 0.0, y)
-        y = np.where((y < 0) & ~np.isfinite(self.row_lower), 0.0, y)
-        terms = self.coefficients * y[self._entry_rows()]
-        size = self.num_columns
-        reduced = self.objective - np.bincount(self.columns, terms, size)[:size]
-        absolute = np.abs(self.objective)
-        absolute = absolute + np.bincount(self.columns, np.abs(terms), size)[:size]
-        operations = self.num_rows + self.num_columns + 8
-        gamma = 2.0 * operations * UNIT_ROUNDOFF
-        error = gamma * absolute
+        p = np.where(np.isfinite(duals), duals, 0.0)
+        p = np.where((p > 0) & ~np.isfinite(self.row_upper), 0.0, p)
+        p = np.where((p < 0) & ~np.isfinite(self.row_lower), 0.0, p)
+        terms, size = self.coefficients * p[self._entry_rows()], self.num_columns
+        used = np.bincount(self.columns, terms, size)[:size]
+        absolute = np.bincount(self.columns, np.abs(terms), size)[:size]
+        side = np.where(p > 0, self.row_upper, self.row_lower)
+        return WeakDuality(
+            reduced=self.objective - used,
+            of_rows=p * np.where(p == 0, 0.0, side),
+            sizes=np.abs(self.objective) + absolute,
+            gamma=2.0 * (self.num_rows + size + 8) * UNIT,
+        )
+
+    def dual_bound(self, duals: Array) -> float:
+        """An upper bound of the maximum from any row multipliers: weak duality.
+
+        Valid whatever the solver's tolerances: every term of `weak_duality` is bounded
+        over the bounds of columns and rows, and rounding errors are added.
+
+        Parameters
+        ----------
+        duals
+            As for `weak_duality`.
+        """
+        dual = self.weak_duality(duals)
+        error = dual.gamma * dual.sizes
         reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
         if not np.isfinite(reach[error > 0]).all():
             return math.inf
         reach = np.where(error > 0, reach, 0.0)
-        side = np.where(reduced > 0, self.upper, self.lower)
-        of_columns = np.where(reduced == 0, 0.0, reduced * np.where(error > 0, side, 0))
-        binding = np.where(y > 0, self.row_upper, self.row_lower)
-        of_rows = y * np.where(y == 0, 0.0, binding)
-        total = float(of_columns.sum() + of_rows.sum() + self.offset)
-        sizes = np.abs(of_columns).sum() + np.abs(of_rows).sum() + abs(self.offset)
-        return total + float(error @ reach + gamma * sizes)
+        side = np.where(dual.reduced > 0, self.upper, self.lower)
+        side = np.where(error > 0, side, 0.0)
+        of_columns = np.where(dual.reduced == 0, 0.0, dual.reduced * side)
+        total = float(of_columns.sum() + dual.of_rows.sum() + self.offset)
+        sizes = np.abs(of_columns).sum() + np.abs(dual.of_rows).sum() + abs(self.offset)
+        return total + float(error @ reach + dual.gamma * sizes)
 
     def _entry_rows(self) -> Indices:
         return np.repeat(np.arange(self.num_rows), np.diff(self.starts))
@@ -261,18 +245,44 @@ class LinearModel:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WeakDuality:
+    """The objective of a model split between its columns and its rows.
+
+    ``objective @ v`` is ``reduced @ v`` plus one term for each row, whatever v.
+
+    Parameters
+    ----------
+    reduced
+        Reduced costs ``c - A'p`` of the columns, (num_columns,).
+    of_rows
+        Largest value of each row's term ``p_r (A v)_r`` where v obeys the row,
+        (num_rows,).
+    sizes
+        ``|c| + |A|'|p|``, (num_columns,): rounding moves a reduced cost by at most
+        ``gamma * sizes``.
+    gamma
+        Relative rounding error of a sum over all rows and columns.
+    """
+
+    reduced: Array
+    of_rows: Array
+    sizes: Array
+    gamma: float
+
+
 def _readonly(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     array.flags.writeable = False
     return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cut:
+class Inequality:
     """An inequality ``coefficients @ v[columns] <= limit`` of a model's columns.
 
     Examples
     --------
-    >>> Cut([0, 2], [1.0, -1.0], 0.5).violation(np.array([2.0, 9.0, 1.0]))
+    >>> Inequality([0, 2], [1.0, -1.0], 0.5).violation(np.array([2.0, 9.0, 1.0]))
     0.5
     """
 
@@ -294,285 +304,3 @@ class Cut:
     def violation(self, v: Array) -> float:
         """How far a point exceeds the limit; not positive if it obeys."""
         return float(self.coefficients @ v[self.columns]) - self.limit
-
-
-CutSource: TypeAlias = Callable[[Array, bool], Sequence[Cut]]
-"""``separate(point, integral) -> cuts``: a pure function of a point (num_columns,)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Separation:
-    """Where a cut source is asked, and how much it may add.
-
-    Parameters
-    ----------
-    source
-        Asked with a point and whether it is an integer solution.
-    at_fractional
-        Ask at the LP solutions of nodes.
-    at_integral
-        Ask at integer solutions.
-    required
-        The inequalities belong to the model: an integer solution that violates one
-        is rejected. Otherwise they must hold at every integer solution anyway.
-    limit
-        Most inequalities in all.
-    violation
-        Smallest violation, in units of the row, that is worth a row.
-    """
-
-    source: CutSource
-    at_fractional: bool = True
-    at_integral: bool = False
-    required: bool = False
-    limit: float = math.inf
-    violation: float = 1e-6
-
-    def __post_init__(self) -> None:
-        if self.required and not self.at_integral:
-            raise ValueError(
-                "Expected required inequalities to be asked for at integer solutions, "
-                "got at_integral=False."
-            )
-
-
-class CutCounter:
-    """How many inequalities of a separation are left."""
-
-    def __init__(self, separation: Separation) -> None:
-        self.separation = separation
-        self.left = separation.limit
-
-    def ask(self, point: Array, integral: bool) -> list[Cut]:
-        """Violated inequalities, most violated first, within what is left."""
-        separation = self.separation
-        if not separation.required and self.left <= 0:
-            return []
-        cuts = [
-            (cut.violation(point), -index, cut)
-            for index, cut in enumerate(separation.source(point, integral))
-        ]
-        cuts = [c for c in cuts if c[0] > separation.violation]
-        cuts.sort(key=lambda c: c[:2], reverse=True)
-        return [c[2] for c in cuts]
-
-    def take(self, cuts: list[Cut]) -> list[Cut]:
-        """The first of them that are within the limit, now used up."""
-        if not self.separation.required and math.isfinite(self.left):
-            cuts = cuts[: int(self.left)]
-        self.left -= len(cuts)
-        return cuts
-
-
-class MilpStatus(enum.Enum):
-    """How a solver ended: every adapter translates its own words into these."""
-
-    OPTIMAL = "optimal"
-    INFEASIBLE = "infeasible"
-    UNBOUNDED = "unbounded"
-    TIME_LIMIT = "time_limit"
-    NODE_LIMIT = "node_limit"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class MilpProgress:
-    """A moment of a solve. `x` is there when a solution was found just now."""
-
-    seconds: float
-    value: float
-    bound: float
-    nodes: int
-    x: Array | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MilpResult:
-    """What a solver returns.
-
-    Parameters
-    ----------
-    status
-        How it ended.
-    value
-        The solver's own value of `x`, up to its tolerances; ``-inf`` without one.
-    x
-        Best solution, (num_columns,), or ``None``.
-    bound
-        Nothing is better, up to the solver's tolerances; ``inf`` when unknown.
-    nodes
-        Nodes of its tree.
-    seconds
-        Wall-clock time.
-    cuts
-        Inequalities added by the separations.
-    surveyed
-        LP solutions of fractional nodes, (num_points, num_columns), if asked for.
-    duals
-        Row multipliers of a linear program, (num_rows,), if it was solved.
-    message
-        The solver's own word for the ending.
-    """
-
-    status: MilpStatus
-    value: float = -math.inf
-    x: Array | None = None
-    bound: float = math.inf
-    nodes: int = 0
-    seconds: float = 0.0
-    cuts: int = 0
-    surveyed: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    duals: Array | None = None
-    message: str = ""
-
-    def heard(self, interrupted: bool) -> MilpResult:
-        """The same, but told as interrupted if Ctrl-C came.
-
-        A limit that was reached, or a proof that ended, in the same moment must not
-        hide it.
-        """
-        ended = (MilpStatus.OPTIMAL, MilpStatus.TIME_LIMIT, MilpStatus.NODE_LIMIT)
-        if interrupted and self.status in ended:
-            return replace(self, status=MilpStatus.INTERRUPTED)
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class SolveOptions:
-    """Limits and tolerances of one solve.
-
-    Parameters
-    ----------
-    time_limit
-        Wall-clock seconds.
-    node_limit
-        Nodes of the tree.
-    gap, absolute_gap
-        Relative and absolute distance of bound and value that counts as optimal.
-    tolerance
-        Feasibility and integrality tolerance.
-    threads, seed
-        Handed to the solver.
-    survey
-        Return the LP solutions of the first so many fractional nodes and stop after
-        them; 0 for none.
-    """
-
-    time_limit: float = math.inf
-    node_limit: float = math.inf
-    gap: float = 1e-4
-    absolute_gap: float = 1e-9
-    tolerance: float = 1e-6
-    threads: int = 1
-    seed: int = 0
-    survey: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SolveHooks:
-    """What a solver may call or be given while it works.
-
-    Parameters
-    ----------
-    progress
-        Called with a `MilpProgress` now and then and at each new solution, in the
-        solver's thread; a true answer stops the solver.
-    separations
-        Cut sources.
-    start
-        A feasible point to begin with, (num_columns,).
-    """
-
-    progress: Callable[[MilpProgress], object] | None = None
-    separations: tuple[Separation, ...] = ()
-    start: Array | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a backend can do.
-
-    Parameters
-    ----------
-    hot_start
-        Solve a linear program again after a change of objective from its last basis.
-    cuts
-        Add valid inequalities inside the tree.
-    lazy_constraints
-        Reject integer solutions that violate required inequalities.
-    node_survey
-        Show the LP solutions of nodes.
-    user_solutions
-        Begin with a given solution.
-    size_limit
-        Most columns, and most rows, that the licence allows.
-    margin
-        How far its bound of a MILP in units of order one (see `units`), solved to
-        `TIGHT_TOLERANCE`, is moved outward before it counts as proved. Bounds of
-        linear programs are recomputed from duals and need none.
-    """
-
-    hot_start: bool = False
-    cuts: bool = False
-    lazy_constraints: bool = False
-    node_survey: bool = False
-    user_solutions: bool = False
-    size_limit: float = math.inf
-    margin: float = 1e-6
-
-
-class Backend(Protocol):
-    """A solver: one adapter file each."""
-
-    @property
-    def name(self) -> str:
-        """Its name in `backend`."""
-
-    @property
-    def package(self) -> str:
-        """The distribution whose version a result records."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do; may look at the licence."""
-
-    def solve(
-        self,
-        model: LinearModel,
-        options: SolveOptions = ...,
-        hooks: SolveHooks = ...,
-    ) -> MilpResult:
-        """Maximize the model."""
-
-
-def demand(
-    backend: Backend, model: LinearModel, options: SolveOptions, hooks: SolveHooks
-) -> None:
-    """Refuse, before any work, what the backend cannot do."""
-    can = backend.capabilities
-    remedy = "Use the backend 'scip' or 'gurobi' for it."
-    required = any(s.required for s in hooks.separations)
-    asked = (
-        ("cuts inside the tree", bool(hooks.separations), can.cuts),
-        ("required inequalities", required, can.lazy_constraints),
-        ("a survey of its nodes", options.survey > 0, can.node_survey),
-        ("an initial solution", hooks.start is not None, can.user_solutions),
-    )
-    for what, wanted, able in asked:
-        if wanted and not able:
-            raise CapabilityError(
-                f"Expected a solver with {what}, got {backend.name}, which has none. "
-                f"{remedy}"
-            )
-    if hooks.start is not None and hooks.start.shape != (model.num_columns,):
-        raise ValueError(
-            f"Expected a start of shape ({model.num_columns},), got "
-            f"{hooks.start.shape}."
-        )
-    if max(model.num_columns, model.num_rows) > can.size_limit:
-        raise LicenceError(
-            f"Expected at most {can.size_limit:g} columns and rows, which the "
-            f"size-limited licence of {backend.name} allows, got {model!r}. Install a "
-            "full licence or use the backend 'scip' or 'highs'."
-        )

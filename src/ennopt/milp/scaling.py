@@ -3,6 +3,9 @@
 A solver's tolerances are absolute. ReLU is positively homogeneous, so each neuron may
 be measured in its own unit (about its largest pre-activation), each input and the
 prediction in theirs; with powers of two the rescaled network is exactly the same one.
+An input whose range lies far from zero is measured from the middle of that range:
+otherwise a tolerance is as wide as the range. That rounds the biases of the first
+layer, and how far this may move a prediction is charged to the bound.
 """
 
 from __future__ import annotations
@@ -12,11 +15,70 @@ from dataclasses import dataclass
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.bounds.rounding import UNIT
 from ennopt.domain import Domain
+from ennopt.milp.formulation import Formulation, big_m
+from ennopt.milp.model import LinearModel
+from ennopt.milp.solver import TIGHT_TOLERANCE, Backend, SolveOptions
 from ennopt.network import Array, Ensemble, Network
+from ennopt.problem import Problem
+
+FAR = 2.0**10
+"""An input whose range lies this many times its width from zero is far from it. Nearer,
+a solver's tolerance of 1e-7 is at most 1e-4 of the width."""
 
 LARGEST_EXPONENT = 200
 """Units stay within 2 to the power of plus or minus this: no overflow, no zero."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centred:
+    """An ensemble and its box, with the inputs that are far from zero moved there.
+
+    Parameters
+    ----------
+    ensemble, domain
+        As seen from the new origin; neurons keep their values but for rounding.
+    shift
+        Where that is: original = centred + shift, (num_inputs,).
+    error
+        How far the rounding of biases may move a prediction.
+    """
+
+    ensemble: Ensemble
+    domain: Domain
+    shift: Array
+    error: float
+
+
+def centred(ensemble: Ensemble, domain: Domain) -> Centred:
+    """Measure inputs that are far from zero from the middle of their range.
+
+    Both ends of such a range are within a factor of two of its middle, so their
+    distances to it are exact. Without such inputs nothing changes at all.
+
+    Examples
+    --------
+    >>> one = Ensemble([Network([[[1.0]]], [[-2e6]])])
+    >>> moved = centred(one, Domain([2e6], [2e6 + 1.0]))
+    >>> moved.domain, moved.ensemble([0.5])
+    (Domain(x0 in [-0.5, 0.5]), array([1.]))
+    """
+    nearest = np.maximum(np.maximum(domain.lower, -domain.upper), 0.0)
+    far = nearest > FAR * domain.widths
+    shift = np.where(far, domain.lower + 0.5 * domain.widths, 0.0)
+    if not far.any():
+        return Centred(ensemble, domain, shift, 0.0)
+    total = 0.0
+    operations = ensemble.num_inputs + 4.0
+    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
+        error = np.abs(member.weights[0]) @ np.abs(shift) + np.abs(member.biases[0])
+        error = operations * UNIT * error
+        for w in member.weights[1:]:
+            error = np.abs(w) @ error
+        total += abs(float(weight)) * float(error.max())
+    moved = Domain(domain.lower - shift, domain.upper - shift, domain.names)
+    return Centred(ensemble.fold_input(1.0, shift), moved, shift, 2.0 * total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,3 +156,103 @@ def _units(sizes: Array) -> Array:
     exponents = np.ceil(np.log2(usable))
     exponents = np.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     return np.asarray(np.exp2(np.where(usable == sizes, exponents, 0.0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledModel:
+    """The big-M model of a problem in units of order one, and the way back.
+
+    Parameters
+    ----------
+    origin
+        The problem with inputs that are far from zero moved there.
+    units
+        That problem and its bounds in units of order one.
+    formulation
+        Their model.
+
+    Examples
+    --------
+    >>> from ennopt.tightening.relaxation import Interval
+    >>> from ennopt.milp.highs import Highs
+    >>> one = Ensemble([Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])])
+    >>> box = Domain([-1.0], [1e-3])
+    >>> scaled = ScaledModel.of(Problem(one, box), Interval().tighten(one, box))
+    >>> found = Highs().solve(scaled.model)
+    >>> scaled.point(found.x), round(scaled.proved(found.bound, Highs()), 9)
+    (array([0.001]), 6e-06)
+    """
+
+    origin: Centred
+    units: Normalized
+    formulation: Formulation
+
+    @classmethod
+    def of(cls, problem: Problem, bounds: NeuronBounds) -> ScaledModel:
+        """The model of a canonical problem with bounds of its neurons on its domain."""
+        origin = centred(problem.ensemble, problem.domain)
+        units = normalized(origin.ensemble, origin.domain, bounds)
+        return cls(origin, units, big_m(units.ensemble, units.domain, units.bounds))
+
+    @property
+    def model(self) -> LinearModel:
+        """What a solver is given."""
+        return self.formulation.model
+
+    def point(self, columns: Array) -> Array:
+        """The inputs of a vector of columns, in the problem's units, (num_inputs,)."""
+        return self.formulation.point(columns) * self.units.inputs + self.origin.shift
+
+    def columns(self, x: Array) -> Array:
+        """All columns at a point in the problem's units, by the forward pass."""
+        inside = (x - self.origin.shift) / self.units.inputs
+        return self.formulation.assignment(inside)
+
+    def proved(self, bound: float, solver: Backend | None = None) -> float:
+        """What a bound of the model proves, in the problem's units.
+
+        Parameters
+        ----------
+        bound
+            Of the model.
+        solver
+            Who claims it: the bound of a MILP is moved outward by its margin.
+            ``None`` for a rigorous bound, such as those of linear programs.
+        """
+        margin = 0.0
+        if solver is not None and self.model.num_integer:
+            low, high = self.units.bounds.prediction(self.units.ensemble.weights)
+            margin = solver.capabilities.margin * (high - low) + TIGHT_TOLERANCE
+        return (bound + margin) * self.units.output + self.origin.error
+
+    def options(
+        self,
+        *,
+        seconds: float,
+        nodes: float,
+        slack: float,
+        gap: float = 0.0,
+        threads: int = 1,
+        seed: int = 0,
+    ) -> SolveOptions:
+        """How a solver must solve the model so that its bound counts as proved.
+
+        Parameters
+        ----------
+        seconds, nodes
+            Limits.
+        slack, gap
+            Distance of bound and value that counts as closed: in the problem's units,
+            and relative.
+        threads, seed
+            Handed to the solver.
+        """
+        return SolveOptions(
+            time_limit=seconds,
+            node_limit=nodes,
+            gap=gap,
+            absolute_gap=slack / self.units.output,
+            tolerance=TIGHT_TOLERANCE,
+            threads=threads,
+            seed=seed,
+        )

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from ennopt.extras import require
-from ennopt.milp.model import (
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.solver import (
     PROGRESS_SECONDS,
     Capabilities,
-    Cut,
-    CutCounter,
-    LinearModel,
+    InequalityCounter,
     MilpProgress,
     MilpResult,
     MilpStatus,
@@ -99,6 +98,7 @@ class _Session:
         self.scip, self.solver = pyscipopt, solver
         self.model, self.options, self.hooks = model, options, hooks
         self.error: BaseException | None = None
+        self.failure = ""  # what SCIP itself raised
         self.stopped = False  # by the progress callback
         self.cuts = 0
         self.points: list[Array] = []
@@ -178,7 +178,7 @@ class _Session:
             handler = _events(self.scip, [event.NODEBRANCHED], visit)
             solver.includeEventhdlr(handler, "ennopt-survey", "survey of nodes")
         for index, separation in enumerate(self.hooks.separations):
-            counter = CutCounter(separation)
+            counter = InequalityCounter(separation)
             if separation.at_fractional:
                 plugin = _separator(self, counter)
                 solver.includeSepa(
@@ -221,7 +221,7 @@ class _Session:
         value = self.solver.getSolVal
         return np.array([value(solution, v) for v in self.variables])
 
-    def add_row(self, cut: Cut, force: bool = False) -> bool:
+    def add_row(self, cut: Inequality, force: bool = False) -> bool:
         """Add an inequality to the LP; true if it makes the node infeasible."""
         solver = self.solver
         row = solver.createEmptyRowUnspec(
@@ -276,11 +276,14 @@ class _Session:
         solver = self.solver
 
         def work() -> None:
-            solver.optimizeNogil()
-            if solver.getStatus() == "inforunbd":
-                solver.freeTransform()
-                solver.setPresolve(self.scip.SCIP_PARAMSETTING.OFF)
+            try:
                 solver.optimizeNogil()
+                if solver.getStatus() == "inforunbd":
+                    solver.freeTransform()
+                    solver.setPresolve(self.scip.SCIP_PARAMSETTING.OFF)
+                    solver.optimizeNogil()
+            except Exception as error:  # noqa: BLE001 - PySCIPOpt has no type of its own
+                self.failure = str(error)
 
         def stop() -> None:
             try:
@@ -293,6 +296,11 @@ class _Session:
     def result(self, begin: float, interrupted: bool) -> MilpResult:
         if self.error is not None:
             raise self.error
+        if self.failure:
+            seconds = time.perf_counter() - begin
+            return MilpResult(
+                MilpStatus.FAILED, seconds=seconds, cuts=self.cuts, message=self.failure
+            )
         solver, model = self.solver, self.model
         word = solver.getStatus()
         status = STATUSES.get(word, MilpStatus.FAILED)
@@ -339,7 +347,7 @@ def _events(pyscipopt: Any, kinds: list[Any], act: Callable[[Any], None]) -> Any
     return Events()
 
 
-def _separator(session: _Session, counter: CutCounter) -> Any:
+def _separator(session: _Session, counter: InequalityCounter) -> Any:
     """Ask the cut source at the LP solutions of nodes."""
     result = session.scip.SCIP_RESULT
 
@@ -359,14 +367,14 @@ def _separator(session: _Session, counter: CutCounter) -> Any:
     return Separator()
 
 
-def _handler(session: _Session, counter: CutCounter) -> Any:
+def _handler(session: _Session, counter: InequalityCounter) -> Any:
     """Ask the cut source at integer solutions.
 
     Inequalities that are not required wait in a queue for the next LP; required ones
     reject the solution, so no variable may be rounded or fixed against them: locks.
     """
     result, required = session.scip.SCIP_RESULT, counter.separation.required
-    waiting: list[Cut] = []
+    waiting: list[Inequality] = []
 
     def check(solution: Any) -> dict[str, Any]:
         point = session.read(solution)

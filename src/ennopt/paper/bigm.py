@@ -1,58 +1,30 @@
 """The paper's big-M model handed to a MILP solver: bounds, model, solve.
 
-The solver's points are evaluated by the forward pass and its bound is moved outward by
-its stated margin. Should value and bound then not meet although the solver is done, or
-should it contradict a point, its box is halved and both parts are solved, in which
-big-M constants are smaller: a wrong answer of a solver costs time, never the proof.
+Should value and bound not meet although the solver is done, or should it fail or
+contradict a point, its box is halved and both parts are solved.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import time
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+import math
+from dataclasses import dataclass, replace
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.domain import Domain
+from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.engine.search import halted
 from ennopt.milp import backend
-from ennopt.milp.formulation import big_m
-from ennopt.milp.model import (
-    TIGHT_TOLERANCE,
-    Backend,
-    LinearModel,
-    MilpProgress,
-    MilpResult,
-    MilpStatus,
-    SolveHooks,
-    SolveOptions,
-)
-from ennopt.milp.scaling import Normalized, normalized
+from ennopt.milp.scaling import ScaledModel
+from ennopt.milp.solver import Backend
+from ennopt.paper.halving import BoundedBox, Halving, OpenBoxes, best_first
+from ennopt.paper.preparation import BOUNDS_SHARE, first_points
+from ennopt.paper.solving import LiveSolve, Trust, limit_reached
+from ennopt.paper.subproblems import Answer, Subproblem, fallback
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
-from ennopt.tightening.progressive import Tightening
-from ennopt.tightening.relaxation import Crown, Interval
-
-GAP_SHARE = 0.5
-"""Share of the gap asked for that is left to the solver; its margin takes the rest."""
-
-TIGHTENING_SHARE = 0.5
-"""Share of the time limit that the tightening of bounds may take."""
-
-NARROWEST = 2.0**-40
-"""Boxes narrower than this share of the domain are not halved."""
-
-ROUNDING = 1e-9
-"""A bound this far below a found value, in units of its largest sums, is wrong."""
-
-LIMITS = {
-    MilpStatus.TIME_LIMIT: Status.TIME_LIMIT,
-    MilpStatus.NODE_LIMIT: Status.NODE_LIMIT,
-}
+from ennopt.tightening.progressive import Tightening, deadline_after
+from ennopt.tightening.stepwise import Heard, tighten_by_steps, unheard
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +42,7 @@ class BigM:
 
     Examples
     --------
-    >>> from ennopt.network import Ensemble, Network
+    >>> from ennopt import Domain, Ensemble, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> BigM().solve(Problem(Ensemble([net]), Domain([-1.0], [2.0])), Tools()).value
     2.0
@@ -89,197 +61,92 @@ class BigM:
         """Search until a limit of `tools` or a proof."""
         status = None
         with tools.start(problem, self) as run:
-            status = _Search(self, run, backend(self.backend)).run()
+            search = _BoxByBox(self.tightening, run, backend(self.backend))
+            run.libraries += sorted({"highspy", search.solver.package})
+            first_points(run, self.starts)
+            try:
+                status = search.run_to_the_end()
+            finally:
+                run.details["boxes"] = search.solved
+                run.details["failures"] = search.trust.failures
         return run.finish(status)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
-    """A box with its neurons' bounds and a proved bound of the prediction."""
+class _BoxByBox:
+    """The boxes of one run: bounds of their neurons, and the solve of their models."""
 
-    domain: Domain
-    bounds: NeuronBounds
-    bound: float
+    def __init__(
+        self, tightening: tuple[Tightening, ...], run: Run, solver: Backend
+    ) -> None:
+        self.tightening, self.run, self.solver = tightening, run, solver
+        self.boxes: OpenBoxes[BoundedBox] = OpenBoxes()
+        self.trust = Trust(run)
+        self.solved = 0
 
+    def run_to_the_end(self) -> Status | None:
+        """Tighten and solve the whole domain, then halves where a gap is left."""
+        run, problem = self.run, self.run.problem
+        root = BoundedBox(
+            problem.domain, NeuronBounds.unknown(problem.ensemble), math.inf
+        )
+        with run.phase("bounds"):
+            allowed = min(run.remaining(), BOUNDS_SHARE * run.limits.seconds)
+            root = self.tightened(root, allowed, self.prove)
+        run.details["unstable"] = root.bounds.num_unstable
+        run.details["root_bound"] = root.bound
+        if run.ended() is not None:
+            return None
+        self.boxes.push(root)
+        halving = Halving(
+            run, self.boxes, self.solve, self.trust,
+            prepare=lambda box: self.tightened(box, run.remaining()),
+        )  # fmt: skip
+        with run.phase("solver"):
+            return best_first(run, self.boxes, halving.explore, self.trust)
 
-@dataclass(slots=True, eq=False)
-class _Search:
-    """A solve: boxes still open, by bound, and the largest bound of closed ones."""
-
-    method: BigM
-    record: Run
-    solver: Backend
-    open: list[tuple[float, int, _Piece]] = field(default_factory=list)
-    settled: float = -np.inf
-    order: itertools.count[int] = field(default_factory=itertools.count)
-
-    def run(self) -> Status | None:
-        record, problem = self.record, self.record.problem
-        record.libraries += sorted({"highspy", self.solver.package})
-        record.details |= {"boxes": 0, "failures": 0}
-        if self.method.starts:
-            rng = np.random.default_rng(record.tools.seed)
-            record.offer(problem.domain.sample(self.method.starts, rng))
-        with record.phase("bounds"):
-            seconds = min(record.remaining(), TIGHTENING_SHARE * record.limits.seconds)
-            root = self.tightened(problem.domain, None, np.inf, seconds)
-        record.details["unstable"] = root.bounds.num_unstable
-        record.details["root_bound"] = root.bound
-        self.push(root)
-        while self.open and record.ended() is None:
-            piece = heapq.heappop(self.open)[2]
-            with record.phase("solver"):
-                status = self.explore(piece)
-            if status is not None:
-                return status
-        if record.ended() is None:
-            record.notes.append(
-                f"the gap asked for is below what {self.solver.name} can prove"
-            )
-            return Status.OPTIMAL
-        return None
+    def prove(self, bounds: NeuronBounds) -> None:
+        """What bounds of all neurons on the whole domain prove."""
+        self.run.prove(bounds.prediction(self.run.problem.ensemble.weights)[1])
 
     def tightened(
-        self, domain: Domain, bounds: NeuronBounds | None, bound: float, seconds: float
-    ) -> _Piece:
-        """A piece with bounds of its own, proved step by step."""
-        record, ensemble = self.record, self.record.problem.ensemble
-        deadline = time.perf_counter() + seconds if seconds < np.inf else None
-        steps: tuple[Tightening, ...] = (Interval(), *self.method.tightening)
-        for step in steps:
-            bounds = step.tighten(
-                ensemble, domain, bounds, record.tools.executor, deadline
-            )
-            bound = min(bound, bounds.prediction(ensemble.weights)[1])
-            self.prove(bound)
-            record.tick()
-            if record.ended() is not None:
-                break
-        assert bounds is not None
-        return _Piece(domain, bounds, bound)
+        self, box: BoundedBox, seconds: float, heard: Heard = unheard
+    ) -> BoundedBox:
+        """The box with bounds of its own."""
+        run, ensemble = self.run, self.run.problem.ensemble
+        # Interval arithmetic as a step of its own: easy runs end after it.
+        bounds = tighten_by_steps(
+            (Interval(), *self.tightening), ensemble, box.domain, box.bounds,
+            run.tools.executor, deadline_after(seconds),
+            stop=lambda: halted(run), heard=heard,
+        ).bounds  # fmt: skip
+        bound = min(box.bound, bounds.prediction(ensemble.weights)[1])
+        return replace(box, bounds=bounds, bound=bound)
 
-    def push(self, piece: _Piece) -> None:
-        heapq.heappush(self.open, (-piece.bound, next(self.order), piece))
-
-    def prove(self, bound: float) -> None:
-        """What is proved if the box at hand has this bound."""
-        rest = -self.open[0][0] if self.open else -np.inf
-        self.record.prove(max(bound, rest, self.settled, self.record.value))
-
-    def explore(self, piece: _Piece) -> Status | None:
-        """Solve a box; close it, halve it, or say why the run must end."""
-        record = self.record
-        record.details["boxes"] += 1
-        found, bound = self.milp(piece)
-        if found.status is MilpStatus.INTERRUPTED and record.ended() is None:
-            record.interrupt()
-        usable = (MilpStatus.OPTIMAL, MilpStatus.INTERRUPTED, *LIMITS)
-        if found.status not in usable or self.contradicted(piece, bound):
-            if not record.details["failures"]:
-                record.notes.append(
-                    f"{self.solver.name} ended a box with {found.message} and bound "
-                    f"{bound:.8g}, which cannot be: boxes like it are halved"
-                )
-            record.details["failures"] += 1
-            bound = np.inf
-        bound = min(bound, piece.bound)
-        self.prove(bound)
-        record.tick()
-        if found.status is MilpStatus.INTERRUPTED or found.status in LIMITS:
-            self.push(replace(piece, bound=bound))
-            return LIMITS.get(found.status)
-        if bound <= record.value + record.tolerance():
-            self.settled = max(self.settled, bound)
-            return None
-        self.halve(replace(piece, bound=bound))
-        return None
-
-    def contradicted(self, piece: _Piece, bound: float) -> bool:
-        """Whether the box would have a bound below the value of a point in it."""
-        record = self.record
-        if bound == -np.inf:
-            return True  # no box is empty
-        if record.x is None or not piece.domain.contains(record.x):
-            return False
-        return bound < record.value - ROUNDING * record.problem.scale()
-
-    def halve(self, piece: _Piece) -> None:
-        record, whole = self.record, self.record.problem.domain
-        shares = piece.domain.widths / np.where(whole.widths > 0, whole.widths, 1.0)
-        widest = int(np.argmax(shares))
-        if shares[widest] < NARROWEST:
-            self.settled = max(self.settled, piece.bound)
-            return
-        low, high = piece.domain.lower[widest], piece.domain.upper[widest]
-        parts = piece.domain.split(widest, float(low + 0.5 * (high - low)))
-        # Until both are bounded, the first stands for the second as well.
-        self.push(piece)
-        children = [
-            self.tightened(part, piece.bounds, piece.bound, record.remaining())
-            for part in parts
-        ]
-        self.open = [entry for entry in self.open if entry[2] is not piece]
-        heapq.heapify(self.open)
-        for child in children:
-            self.push(child)
-
-    def milp(self, piece: _Piece) -> tuple[MilpResult, float]:
-        """The solver's answer on a box, and its bound in the problem's units."""
-        record, problem = self.record, self.record.problem
-        scaled = normalized(problem.ensemble, piece.domain, piece.bounds)
-        made = big_m(scaled.ensemble, scaled.domain, scaled.bounds)
-        margin, counted = solver_margin(self.solver, scaled, made.model), 0
-        if record.details["boxes"] == 1:
-            record.details |= {
-                "columns": made.model.num_columns,
-                "rows": made.model.num_rows,
-                "binaries": made.model.num_integer,
+    def solve(self, box: BoundedBox) -> Answer:
+        """The answer of the solver to a box; the run hears of it while it works."""
+        run = self.run
+        problem = Problem(run.problem.ensemble, box.domain)
+        scaled = ScaledModel.of(problem, box.bounds)
+        model = scaled.model
+        self.solved += 1
+        if self.solved == 1:
+            run.details |= {
+                "columns": model.num_columns,
+                "rows": model.num_rows,
+                "binaries": model.num_integer,
             }
 
-        def proved(bound: float) -> float:
-            return (bound + margin) * scaled.output
+        def prove(bound: float) -> None:
+            rest = max(self.boxes.bound(), run.value)
+            run.prove(max(min(bound, box.bound), rest))
 
-        def told(moment: MilpProgress) -> bool:
-            nonlocal counted
-            record.count(moment.nodes - counted)
-            counted = moment.nodes
-            if moment.x is not None:
-                record.offer(made.point(moment.x) * scaled.inputs)
-            bound = min(proved(moment.bound), piece.bound)
-            if not self.contradicted(piece, bound):
-                self.prove(bound)
-            record.tick()
-            return record.ended() is not None
-
-        start = None
-        if record.x is not None and piece.domain.contains(record.x):
-            start = made.assignment(record.x / scaled.inputs)
-        options = solver_options(record, scaled, record.remaining())
-        hooks = SolveHooks(progress=told, start=start)
-        found = self.solver.solve(made.model, options, hooks)
-        record.count(found.nodes - counted)
-        if found.x is not None:
-            record.offer(made.point(found.x) * scaled.inputs)
-        return found, proved(found.bound)
-
-
-def solver_options(run: Run, scaled: Normalized, seconds: float) -> SolveOptions:
-    """What a solver is told so that the run can close its gap."""
-    tolerance = run.problem.tolerance(0.0, run.limits.gap)
-    return SolveOptions(
-        time_limit=seconds,
-        node_limit=max(1, run.limits.nodes - run.nodes),
-        gap=GAP_SHARE * run.limits.gap,
-        absolute_gap=GAP_SHARE * tolerance / scaled.output,
-        tolerance=TIGHT_TOLERANCE,
-        threads=run.tools.threads,
-        seed=run.tools.seed,
-    )
-
-
-def solver_margin(solver: Backend, scaled: Normalized, model: LinearModel) -> float:
-    """How far a solver's bound is moved outward, in the units of the model."""
-    if not model.num_integer:
-        return 0.0  # bounds of linear programs are rigorous
-    low, high = scaled.bounds.prediction(scaled.ensemble.weights)
-    return solver.capabilities.margin * (high - low) + TIGHT_TOLERANCE
+        live = LiveSolve(run, self.solver, scaled, box.domain, prove)
+        found = live.solve(model, run.remaining())
+        if not found.status.has_bound:
+            failure = found.message or found.status.value
+            return fallback(Subproblem(problem, box.bounds), failure)
+        return Answer(
+            None,  # the run has seen all points
+            scaled.proved(found.bound, self.solver),
+            limit=limit_reached(found.status),
+        )

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-
-import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.milp import backend, preferred_backend
-from ennopt.milp.model import MilpStatus
-from ennopt.paper.lagrangian import LagrangianSearch
-from ennopt.paper.strengthened import (
-    Outcome,
-    Strengthening,
-    solve_strengthened,
-)
-from ennopt.paper.subproblems import ByMilp, begin
+from ennopt.milp.solver import SMALLEST_VIOLATION, MilpStatus
+from ennopt.paper.halving import halve_to_the_end
+from ennopt.paper.preparation import BOUNDS_SHARE, first_points, tighten_in_run
+from ennopt.paper.solving import limit_reached
+from ennopt.paper.strengthened import CUT_LIMIT, Strengthening, solve_strengthened
+from ennopt.paper.subproblems import ByMilp
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening
 from ennopt.tightening.relaxation import Interval
-
-TIGHTENING_SHARE = 0.5
-"""Share of the time limit that the bounds of neurons may take."""
-
-ENDINGS = {
-    MilpStatus.TIME_LIMIT: Status.TIME_LIMIT,
-    MilpStatus.NODE_LIMIT: Status.NODE_LIMIT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +55,8 @@ class BranchAndCut:
     2.0
     """
 
-    cut_limit: int = 25_000
-    violation: float = 1e-6
+    cut_limit: int = CUT_LIMIT
+    violation: float = SMALLEST_VIOLATION
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     inequalities: bool = False
     starts: int = 1000
@@ -92,54 +79,28 @@ class BranchAndCut:
             run.details["backend"] = solver.name
             first_points(run, self.starts)
             with run.phase("lp_bounds"):
-                bounds = step_by_step(run, self.tightening, TIGHTENING_SHARE)
+                allowed = min(run.remaining(), BOUNDS_SHARE * run.limits.seconds)
+                bounds = tighten_in_run(run, self.tightening, allowed).bounds
             run.details["unstable"] = bounds.num_unstable
             if run.ended() is None:
                 strengthening = Strengthening(
                     self.cut_limit, self.inequalities, self.violation
                 )
                 with run.phase("branch_and_cut"):
-                    outcome = solve_strengthened(run, solver, bounds, strengthening)
-                    status = settle(run, outcome, bounds, solver.name)
+                    ending = solve_strengthened(run, solver, bounds, strengthening)
+                    status = settle(run, ending, bounds, solver.name)
         return run.finish(status)
 
 
-def first_points(run: Run, count: int) -> None:
-    """Random points of the domain, for a first value."""
-    if count:
-        rng = np.random.default_rng(run.tools.seed)
-        run.offer(run.problem.domain.sample(count, rng))
-
-
-def step_by_step(run: Run, steps: tuple[Tightening, ...], share: float) -> NeuronBounds:
-    """Tighten within a share of the time limit; every step may prove something."""
-    ensemble, domain = run.problem.ensemble, run.problem.domain
-    bounds = Interval().tighten(ensemble, domain)
-    begin(run, bounds)
-    deadline = None
-    if np.isfinite(run.limits.seconds):
-        allowed = min(run.remaining(), share * run.limits.seconds)
-        deadline = time.perf_counter() + allowed
-    for step in steps:
-        bounds = step.tighten(ensemble, domain, bounds, run.tools.executor, deadline)
-        begin(run, bounds)
-        run.tick()
-        if run.ended() is not None:
-            break
-    return bounds
-
-
 def settle(
-    run: Run, outcome: Outcome, bounds: NeuronBounds, solver: str
+    run: Run, ending: MilpStatus, bounds: NeuronBounds, solver: str
 ) -> Status | None:
     """What a solver's ending means for the run.
 
     A solver that is done within its tolerances, but whose margin leaves the gap open,
-    or one that failed, is asked again on the halves of the box, and so on.
+    or one that failed, is asked again on the whole box, on its halves, and so on.
     """
-    if run.ended() is not None or outcome.status is MilpStatus.INTERRUPTED:
+    if run.ended() is not None or ending is MilpStatus.INTERRUPTED:
         return None
-    if outcome.status in ENDINGS:
-        return ENDINGS[outcome.status]
-    whole = ByMilp(solver)
-    return LagrangianSearch(whole=whole).halve(run, bounds)
+    limit = limit_reached(ending)
+    return halve_to_the_end(run, ByMilp(solver), bounds) if limit is None else limit

@@ -14,179 +14,55 @@ them. What the paper leaves open is done the valid way:
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.tightening.relaxation import Crown
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import MilpStatus
-from ennopt.network import Array, Ensemble, Network
-from ennopt.paper.multipliers import (
-    Multipliers,
-    StepRule,
-    Subgradient,
-    improve,
+from ennopt.milp.solver import MilpStatus
+from ennopt.network import Array, Ensemble
+from ennopt.paper.halving import (
+    BoundedBox,
+    Halving,
+    OpenBoxes,
+    best_first,
+    parts,
+    solve_whole,
 )
+from ennopt.paper.member_relaxation import (
+    PaperUnits,
+    branching,
+    known_bounds,
+    lagrangian_bound,
+    member_problems,
+)
+from ennopt.paper.multipliers import Copies, Multipliers, StepRule, Subgradient, improve
+from ennopt.paper.preparation import begin
+from ennopt.paper.solving import PATIENCE, Trust
 from ennopt.paper.subproblems import (
+    SUBPROBLEM_SHARE,
+    Answer,
     ByMilp,
-    Piece,
+    Subproblem,
     SubproblemSolver,
-    Work,
-    begin,
+    centre,
     solve_all,
 )
-from ennopt.problem import Problem
+from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
-from ennopt.run import SOUNDNESS_SLACK, Run, Tools
-from ennopt.tightening.relaxation import Crown
-
-NARROWEST = 2.0**-40
-"""Boxes narrower than this share of the domain are not split."""
-
-AGREEMENT = 1e-6
-"""Copies this close, in scaled units, agree: splitting between them leads nowhere."""
+from ennopt.run import Run, Tools
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scaling:
-    """The paper's units: each input in [0, 1], the prediction in units of its spread.
+class _Node(BoundedBox):
+    """A box of Phase Two, with the multipliers of its parent."""
 
-    Parameters
-    ----------
-    lower, width
-        Of the feasible box, (num_inputs,).
-    unit
-        Of the prediction.
-    """
-
-    lower: Array
-    width: Array
-    unit: float
-
-    @classmethod
-    def of(cls, problem: Problem, unit: float | None, seed: int = 0) -> Scaling:
-        """Units of a problem; without `unit`, the spread of random predictions."""
-        domain = problem.domain
-        if unit is None:
-            rng = np.random.default_rng(seed)
-            values = problem.values(domain.sample(1000, rng))
-            unit = float(np.ptp(values)) or 1.0
-        return cls(domain.lower, domain.widths, unit)
-
-    def inputs(self, x: Array) -> Array:
-        """Points in scaled units; an input of no width is 0."""
-        width = np.where(self.width > 0, self.width, 1.0)
-        return np.where(self.width > 0, (x - self.lower) / width, 0.0)
-
-    def costs(self, scaled: Array) -> Array:
-        """Linear costs for the inputs as they are, from costs in scaled units."""
-        width = np.where(self.width > 0, self.width, 1.0)
-        return np.where(self.width > 0, scaled * (self.unit / width), 0.0)
-
-    def scaled_costs(self, costs: Array) -> Array:
-        """The inverse of `costs`."""
-        return costs * (self.width / self.unit)
-
-
-def member_problems(problem: Problem, domain: Domain, costs: Array) -> list[Problem]:
-    """The relaxation on `domain`: for each member, its prediction plus its cost.
-
-    Parameters
-    ----------
-    problem
-        Canonical.
-    domain
-        The box of a node.
-    costs
-        Linear cost of each member's copy, (num_members, num_inputs).
-    """
-    ensemble = problem.ensemble
-    return [
-        Problem(
-            Ensemble(
-                (member, Network((cost[None],), (np.zeros(1),))),
-                weights=np.array([weight, 1.0]),
-                input_names=ensemble.input_names,
-            ),
-            domain,
-        )
-        for member, weight, cost in zip(
-            ensemble.members, ensemble.weights, costs, strict=True
-        )
-    ]
-
-
-def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> float:
-    """Bound of the ensemble on `domain` from bounds of the member problems.
-
-    At one common point the costs add up to nothing, but for rounding, which is
-    charged here.
-    """
-    total = np.array([math.fsum(column) for column in costs.T])
-    reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
-    sizes = math.fsum(abs(bound) for bound in bounds)
-    rounding = 4.0 * len(bounds) * 2.0**-53 * sizes
-    return math.fsum(bounds) + float(np.abs(total) @ reach) + rounding
-
-
-def known_bounds(problem: Problem, bounds: NeuronBounds, i: int) -> NeuronBounds:
-    """Bounds of member i and, after it, of the linear cost beside it.
-
-    Parameters
-    ----------
-    problem
-        Of `member_problems`.
-    bounds
-        Of the whole ensemble, valid on the problem's box.
-    i
-        The member.
-    """
-    cost = Ensemble((problem.ensemble.members[1],), weights=np.ones(1))
-    beside = Crown().tighten(cost, problem.domain)
-    return NeuronBounds(
-        (bounds.lower[i], beside.lower[0]), (bounds.upper[i], beside.upper[0])
-    )
-
-
-def branching(domain: Domain, copies: Array, scaling: Scaling) -> tuple[int, float]:
-    """Input with the largest disagreement, and the middle between its extreme copies.
-
-    Where the copies agree, the middle of the widest side.
-
-    Parameters
-    ----------
-    domain
-        The box of the node.
-    copies
-        Maximizers of the members in it, (num_members, num_inputs).
-    scaling
-        Units in which inputs are compared.
-    """
-    high, low = copies.max(axis=0), copies.min(axis=0)
-    disagreement = scaling.inputs(high) - scaling.inputs(low)
-    j = int(np.argmax(disagreement))
-    if disagreement[j] > AGREEMENT:
-        at = float(0.5 * (high[j] + low[j]))
-        if domain.lower[j] < at < domain.upper[j]:
-            return j, at
-    sides = scaling.inputs(domain.upper) - scaling.inputs(domain.lower)
-    j = int(np.argmax(sides))
-    return j, float(0.5 * (domain.lower[j] + domain.upper[j]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    domain: Domain
-    bound: float
-    depth: int
     multipliers: Multipliers | None = None
 
 
@@ -199,7 +75,6 @@ class _Counts:
     deepest: int = 0
     reversions: int = 0
     subproblems: int = 0
-    failures: int = 0
     relaxations: int = 0
     root_bound: float = math.inf
     root_gap: float = math.inf
@@ -211,7 +86,6 @@ class _Counts:
             "phase_two_mean_depth": mean,
             "phase_two_max_depth": self.deepest,
             "phase_two_subproblems": self.subproblems,
-            "phase_two_failures": self.failures,
             "big_m_reversions": self.reversions,
             "subgradient_relaxations": self.relaxations,
             "phase_two_root_bound": self.root_bound,
@@ -266,7 +140,7 @@ class LagrangianSearch:
 
     Examples
     --------
-    >>> from ennopt.run import Tools
+    >>> from ennopt.network import Network
     >>> nets = [Network([[[1.0]], [[s]]], [[0.5], [0.0]]) for s in (1.0, -0.5)]
     >>> problem = Problem(Ensemble(nets), Domain([-1.0], [1.0]))
     >>> LagrangianSearch().solve(problem, Tools()).value
@@ -283,11 +157,11 @@ class LagrangianSearch:
     revert: float = 0.02
     members: SubproblemSolver = field(default_factory=ByMilp)
     whole: SubproblemSolver = field(default_factory=ByMilp)
-    gap_share: float = 0.25
+    gap_share: float = SUBPROBLEM_SHARE
     accuracy: float = 0.0
     member_nodes: float = math.inf
     output_unit: float | None = None
-    patience: int = 5
+    patience: int = PATIENCE
 
     def __post_init__(self) -> None:
         for name in ("rounds", "root_rounds"):
@@ -326,39 +200,32 @@ class LagrangianSearch:
         Status or None
             An ending that the record cannot see by itself.
         """
-        scaling = Scaling.of(run.problem, self.output_unit, run.tools.seed)
-        search = _Search(self, run, bounds, scaling)
+        search = _PhaseTwo(self, run, bounds)
         try:
             with run.phase("subgradient"):
                 search.improve()
             with run.phase("phase_two"):
-                return search.explore()
+                return search.run_to_the_end()
         finally:
             run.details.update(search.counts.as_details())
-
-    def halve(self, run: Run, bounds: NeuronBounds) -> Status | None:
-        """Search without multipliers: whole models on smaller and smaller boxes."""
-        scaling = Scaling.of(run.problem, 1.0)
-        search = _Search(replace(self, revert=math.inf), run, bounds, scaling)
-        try:
-            return search.explore()
-        finally:
-            run.details["halved_boxes"] = search.counts.nodes
+            run.details["phase_two_failures"] = search.trust.failures
 
 
-class _Search:
+class _PhaseTwo:
     """The state of one Phase Two: the tree, the multipliers, the counts."""
 
     def __init__(
-        self, config: LagrangianSearch, run: Run, bounds: NeuronBounds, scaling: Scaling
+        self, config: LagrangianSearch, run: Run, bounds: NeuronBounds
     ) -> None:
         self.config, self.run, self.bounds = config, run, bounds
-        self.problem, self.scaling = run.problem, scaling
+        self.problem = run.problem
+        self.units = PaperUnits.of(run.problem, config.output_unit, run.tools.seed)
         self.counts = _Counts()
-        self.closed = -math.inf  # largest bound of a node that is done
-        self.tree: list[tuple[float, int, _Node]] = []
-        self.order = itertools.count()
-        self.failed = 0  # nodes in a row without any answer
+        self.boxes: OpenBoxes[_Node] = OpenBoxes()
+        self.trust = Trust(run, config.patience)
+        self.halving = Halving(
+            run, self.boxes, self._whole, self.trust, told=self._reverted
+        )
         ensemble = run.problem.ensemble
         self.multipliers = Multipliers.zero(ensemble.num_members, ensemble.num_inputs)
 
@@ -377,7 +244,7 @@ class _Search:
         maximize = self._fixed_copies() if fixed else self._relaxed_copies
         last, best, solved = improve(
             config.multipliers, self.multipliers, maximize,
-            run.value / self.scaling.unit,
+            run.value / self.units.output,
         )  # fmt: skip
         self.counts.relaxations = solved
         # The value with fixed binaries bounds nothing, so it cannot name the best.
@@ -388,7 +255,7 @@ class _Search:
         slopes = np.stack([m.gradient(x)[0] for m in ensemble.members])
         slopes = slopes * ensemble.weights[:, None]
         costs = slopes.mean(axis=0) - slopes
-        return Multipliers(-self.scaling.scaled_costs(costs[1:]))
+        return Multipliers(-self.units.scaled_costs(costs[1:]))
 
     def _relaxed_copies(self, costs: Array) -> tuple[Array, float] | None:
         if self.run.ended() is not None:
@@ -399,9 +266,9 @@ class _Search:
         copies, bound = relaxed
         if bound < self.run.bound:
             self.run.prove(bound)
-        return self.scaling.inputs(copies), bound / self.scaling.unit
+        return self.units.inputs(copies), bound / self.units.output
 
-    def _fixed_copies(self) -> Any:
+    def _fixed_copies(self) -> Copies:
         """Relaxations with the binaries of the incumbent: one linear program each."""
         run = self.run
         assert run.x is not None
@@ -418,7 +285,7 @@ class _Search:
             programs.append((made, model, HotLp(model)))
 
         def maximize(scaled: Array) -> tuple[Array, float] | None:
-            costs = self.scaling.costs(scaled)
+            costs = self.units.costs(scaled)
             copies, total = [], 0.0
             for (made, model, program), cost in zip(programs, costs, strict=True):
                 if run.ended() is not None:
@@ -430,7 +297,7 @@ class _Search:
                     return None
                 copies.append(made.point(found.x))
                 total += found.value
-            return self.scaling.inputs(np.array(copies)), total / self.scaling.unit
+            return self.units.inputs(np.array(copies)), total / self.units.output
 
         return maximize
 
@@ -440,109 +307,82 @@ class _Search:
         self, domain: Domain, scaled: Array, known: float
     ) -> tuple[Array, float] | None:
         """Maximizers of the members and the bound of the ensemble on `domain`."""
-        costs = self.scaling.costs(scaled)
+        costs = self.units.costs(scaled)
         problems = member_problems(self.problem, domain, costs)
-        pieces = self._solve(
+        answers = self._solve(
             [
-                Work(problem, known_bounds(problem, self.bounds, i))
+                Subproblem(problem, known_bounds(problem, self.bounds, i))
                 for i, problem in enumerate(problems)
             ],
-            self.config.members,
             known,
         )
-        if pieces is None:
+        if answers is None:
             return None
-        bound = lagrangian_bound([p.bound for p in pieces], costs, domain)
-        bound = self._believed(domain, bound)
-        centre = 0.5 * (domain.lower + domain.upper)
-        copies = np.array([centre if p.x is None else p.x for p in pieces])
+        bound = lagrangian_bound([a.bound for a in answers], costs, domain)
+        bound = self.trust.believed(domain, bound)
+        middle = centre(domain)
+        copies = np.array([middle if a.x is None else a.x for a in answers])
         return copies, bound
 
     def _solve(
-        self, works: list[Work], solver: SubproblemSolver, bound: float
-    ) -> list[Piece] | None:
-        """Solve subproblems of a node with this bound."""
-        run = self.run
-        slack = self.config.gap_share * run.tolerance()
+        self, subproblems: list[Subproblem], bound: float
+    ) -> list[Answer] | None:
+        """Solve problems of single members on a node with this bound."""
+        run, config = self.run, self.config
+        slack = config.gap_share * run.tolerance()
         if math.isfinite(bound - run.value):
-            slack = max(slack, self.config.accuracy * (bound - run.value))
-        most = self.config.member_nodes if math.isfinite(bound) else math.inf
-        pieces = solve_all(run, solver, works, slack / len(works), most)
-        if pieces is None:
+            slack = max(slack, config.accuracy * (bound - run.value))
+        most = config.member_nodes if math.isfinite(bound) else math.inf
+        answers = solve_all(
+            run, config.members, subproblems, slack / len(subproblems), most
+        )
+        if answers is None:
             return None
-        self.counts.subproblems += len(pieces)
-        run.count(sum(piece.nodes for piece in pieces))
-        for piece in pieces:
-            if piece.failure:
-                self.counts.failures += 1
-                note = f"A subproblem of Phase Two failed: {piece.failure}"
-                if note not in run.notes:
-                    run.notes.append(note)
-        lost = all(piece.failure for piece in pieces)
-        self.failed = self.failed + 1 if lost else 0
-        return pieces
-
-    def _believed(self, domain: Domain, bound: float) -> float:
-        """The bound of a box, unless the best point lies in the box and beats it."""
-        run = self.run
-        slack = SOUNDNESS_SLACK * max(1.0, abs(run.value))
-        if run.x is None or bound >= run.value - slack or not domain.contains(run.x):
-            return bound
-        self.counts.failures += 1
-        note = "A bound of a solver was beaten by a known point and not used."
-        if note not in run.notes:
-            run.notes.append(note)
-        return math.inf
+        self.counts.subproblems += len(answers)
+        run.count(sum(answer.nodes for answer in answers))
+        self.trust.heard([answer.failure for answer in answers])
+        return answers
 
     # The tree.
 
-    def explore(self) -> Status | None:
+    def run_to_the_end(self) -> Status | None:
         """Best-first branch and bound on the inputs."""
-        run = self.run
-        self._push(_Node(self.problem.domain, run.bound, 0, self.multipliers))
-        while self.tree:
-            if run.ended() is not None or self._gave_up():
-                return None
-            node = heapq.heappop(self.tree)[2]
-            if node.bound <= run.value + run.tolerance():
-                self.closed = max(self.closed, node.bound)
-                break  # the largest bound that was open
-            if not self._explore(node):
-                self._push(node)  # no time left for it: it stays open
-                return None
-            run.prove(self._bound())
-            run.tick()
-        run.prove(self._bound())
-        if run.ended() is not None:
-            return None
-        run.notes.append("The gap asked for is below what the solver can prove.")
-        return Status.OPTIMAL
+        domain, bound = self.problem.domain, self.run.bound
+        self.boxes.push(_Node(domain, self.bounds, bound, 0, self.multipliers))
+        return best_first(self.run, self.boxes, self._explore, self.trust)
 
-    def _gave_up(self) -> bool:
-        if self.failed < self.config.patience:
-            return False
-        self.run.notes.append(
-            f"Phase Two ended after {self.failed} nodes in a row without an answer of "
-            "the solver; the bound is what was proved before."
-        )
-        self.run.interrupt()
-        return True
-
-    def _bound(self) -> float:
-        top = -self.tree[0][0] if self.tree else -math.inf
-        return max(self.closed, top, self.run.value)
-
-    def _push(self, node: _Node) -> None:
-        heapq.heappush(self.tree, (-node.bound, next(self.order), node))
-
-    def _explore(self, node: _Node) -> bool:
-        """Bound a node and close or split it; false if there was no time to."""
-        run, config = self.run, self.config
-        sides = self.scaling.inputs(node.domain.upper)
-        sides = sides - self.scaling.inputs(node.domain.lower)
+    def _explore(self, node: _Node) -> Status | None:
+        """Bound a node and close or split it; without time for it, it stays open."""
+        sides = self.units.inputs(node.domain.upper)
+        sides = sides - self.units.inputs(node.domain.lower)
         alone = self.problem.ensemble.num_members < 2
-        if alone or np.all(sides <= config.revert):
-            return self._revert(node)
+        if alone or np.all(sides <= self.config.revert):
+            return self.halving.explore(node)
+        relaxed = self._improved(node)
+        if relaxed is None:
+            self.boxes.push(node)
+            return None
+        copies, bound, multipliers = relaxed
+        run = self.run
+        self._count(node, bound)
+        if bound > run.value + run.tolerance():
+            self._heuristic(node.domain, copies[0])
+        if bound <= run.value + run.tolerance():
+            self.boxes.close(bound)
+        else:
+            self._split(node, bound, copies, multipliers)
+        return None
+
+    def _improved(self, node: _Node) -> tuple[Array, float, Multipliers] | None:
+        """Relaxations of a node with better and better multipliers.
+
+        Returns
+        -------
+        tuple or None
+            The copies and multipliers of the best one and the bound; ``None`` if
+            there was no time for any.
+        """
+        run, config = self.run, self.config
         bound, copies = node.bound, None
         if config.inherit and node.multipliers is not None:
             self.multipliers = node.multipliers
@@ -557,22 +397,13 @@ class _Search:
             if reached < bound or copies is None:
                 best, copies = at, points
             bound = min(bound, reached)
-            excess = (reached - run.value) / self.scaling.unit
+            excess = (reached - run.value) / self.units.output
             self.multipliers = config.multipliers.update(
-                at, self.scaling.inputs(points), excess
+                at, self.units.inputs(points), excess
             )
             if bound <= run.value + run.tolerance() or run.ended() is not None:
                 break
-        if copies is None:
-            return False
-        self._count(node, bound)
-        if bound > run.value + run.tolerance():
-            self._heuristic(node.domain, copies[0])
-        if bound <= run.value + run.tolerance():
-            self.closed = max(self.closed, bound)
-            return True
-        self._split(node, bound, copies, best)
-        return True
+        return None if copies is None else (copies, bound, best)
 
     def _count(self, node: _Node, bound: float) -> None:
         self.counts.nodes += 1
@@ -581,29 +412,29 @@ class _Search:
         self.run.count(1)
         if node.depth == 0:
             self.counts.root_bound = bound
-            value = self.run.value
-            self.counts.root_gap = abs(bound - value) / max(abs(value), 1e-10)
+            self.counts.root_gap = relative_gap(self.run.value, bound)
 
     def _split(
         self, node: _Node, bound: float, copies: Array, multipliers: Multipliers
     ) -> None:
-        j, at = branching(node.domain, copies, self.scaling)
-        side = node.domain.widths[j]
-        if side <= NARROWEST * self.problem.domain.widths[j]:
-            self.closed = max(self.closed, bound)  # nothing left to split
-            return
-        for child in node.domain.split(j, at):
-            self._push(_Node(child, bound, node.depth + 1, multipliers))
+        at = branching(node.domain, copies, self.units)
+        children = parts(node.domain, *at, self.problem.domain)
+        if not children:
+            self.boxes.close(bound)
+        for child in children:
+            self.boxes.push(
+                _Node(child, self.bounds, bound, node.depth + 1, multipliers)
+            )
 
     def _heuristic(self, domain: Domain, copy: Array) -> None:
         """Maximize the first member near its copy; the value is the ensemble's."""
         reach = self.config.heuristic
         if reach <= 0 or self.run.ended() is not None:
             return
-        whole = self.problem.domain
+        whole, widths = self.problem.domain, self.problem.domain.widths
         box = Domain(
-            whole.repair(copy - reach * self.scaling.width),
-            whole.repair(copy + reach * self.scaling.width),
+            whole.project(copy - reach * widths),
+            whole.project(copy + reach * widths),
             domain.names,
         )
         ensemble = self.problem.ensemble
@@ -611,29 +442,17 @@ class _Search:
             ensemble.members[:1], weights=ensemble.weights[:1],
             input_names=ensemble.input_names,
         )  # fmt: skip
-        work = Work(Problem(first, box), self.bounds.member(0))
-        pieces = self._solve([work], self.config.members, math.inf)
-        if pieces is not None and pieces[0].x is not None:
-            self.run.offer(pieces[0].x)
+        near = Subproblem(Problem(first, box), self.bounds.member(0))
+        answers = self._solve([near], math.inf)
+        if answers is not None and answers[0].x is not None:
+            self.run.offer(answers[0].x)
 
-    def _revert(self, node: _Node) -> bool:
-        """Solve a small box as one model of the whole ensemble."""
-        run = self.run
-        work = Work(Problem(self.problem.ensemble, node.domain), self.bounds)
-        pieces = self._solve([work], self.config.whole, math.inf)
-        if pieces is None:
-            return False
+    def _whole(self, node: _Node) -> Answer | None:
+        """A small box as one model of the whole ensemble."""
+        answer = solve_whole(self.run, self.config.whole, node, self.config.gap_share)
+        self.counts.subproblems += answer is not None
+        return answer
+
+    def _reverted(self, node: _Node, bound: float) -> None:
         self.counts.reversions += 1
-        (piece,) = pieces
-        if piece.x is not None:
-            run.offer(piece.x)
-        bound = min(node.bound, self._believed(node.domain, piece.bound))
         self._count(node, bound)
-        if bound <= run.value + run.tolerance():
-            self.closed = max(self.closed, bound)
-        elif run.ended() is None:  # it stopped early: halves are easier
-            copies = node.domain.lower[None].repeat(2, axis=0)
-            self._split(node, bound, copies, self.multipliers)
-        else:
-            self._push(_Node(node.domain, bound, node.depth, node.multipliers))
-        return True

@@ -6,22 +6,20 @@ and once with ideal cuts in rounds. No tree is searched.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.milp.formulation import big_m
-from ennopt.milp.scaling import normalized
-from ennopt.paper.strengthened import root_rounds
-from ennopt.paper.subproblems import begin
+from ennopt.milp.scaling import ScaledModel
+from ennopt.paper.preparation import begin
+from ennopt.paper.strengthened import CUT_LIMIT, ROUNDS, root_rounds
 from ennopt.paper.targeted import Targeted
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.progressive import Tightening
-from ennopt.tightening.relaxation import Interval
+from ennopt.tightening.progressive import Tightening, deadline_after
+from ennopt.tightening.stepwise import tighten_by_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,8 @@ class RootBound:
     """
 
     tightening: tuple[Tightening, ...] = (LpTightening(),)
-    cut_limit: int = 25_000
-    rounds: int = 50
+    cut_limit: int = CUT_LIMIT
+    rounds: int = ROUNDS
     reserve: float = 0.4
 
     def __post_init__(self) -> None:
@@ -68,43 +66,43 @@ class RootBound:
             with run.phase("bounds"):
                 bounds = self._bounds(run)
             with run.phase("root"):
-                same = normalized(problem.ensemble, problem.domain, bounds)
+                scaled = ScaledModel.of(problem, bounds)
                 rounds = root_rounds(
-                    big_m(same.ensemble, same.domain, same.bounds),
+                    scaled.formulation,
                     self.cut_limit,
                     self.rounds,
                     seconds=run.remaining(),
                 )
             run.count(1)
-            run.prove(rounds.after * same.output)
+            after = scaled.proved(rounds.after)
+            run.prove(after)
             run.details |= {
                 "unstable": bounds.num_unstable,
-                "root_bound": rounds.before * same.output,
-                "root_bound_after_cuts": rounds.after * same.output,
+                "root_bound": scaled.proved(rounds.before),
+                "root_bound_after_cuts": after,
                 "cuts": rounds.generated,
                 "rounds": rounds.rounds,
             }
         return run.finish(Status.NODE_LIMIT)
 
     def _bounds(self, run: Run) -> NeuronBounds:
-        """Bounds step by step, counting what MILPs did."""
-        ensemble, domain = run.problem.ensemble, run.problem.domain
-        allowed = (1.0 - self.reserve) * run.remaining()
-        deadline = time.perf_counter() + allowed
-        bounds = Interval().tighten(ensemble, domain)
-        neurons = solves = 0
-        for step in self.tightening:
-            match step:
-                case MilpTightening():
-                    milps = step.run(ensemble, domain, bounds, deadline=deadline)
-                    bounds = milps.bounds
-                    neurons, solves = neurons + milps.neurons, solves + milps.solves
-                case Targeted():
-                    aimed = step.run(ensemble, domain, bounds, deadline=deadline)
-                    bounds = aimed.bounds
-                    neurons, solves = neurons + aimed.neurons, solves + aimed.milps
-                case _:
-                    bounds = step.tighten(ensemble, domain, bounds, deadline=deadline)
-            begin(run, bounds)
-        run.details |= {"milp_neurons": neurons, "milps": solves}
-        return bounds
+        """Bounds step by step, counting what MILPs did.
+
+        All steps are made even if the run could end: the question is what they give.
+        """
+        seconds = (1.0 - self.reserve) * run.remaining()
+        steps = tighten_by_steps(
+            self.tightening, run.problem.ensemble, run.problem.domain, None,
+            run.tools.executor, deadline_after(seconds),
+            heard=lambda bounds: begin(run, bounds),
+        )  # fmt: skip
+        by_milps = [
+            done
+            for step, done in zip(self.tightening, steps.done, strict=True)
+            if isinstance(step, MilpTightening | Targeted)
+        ]
+        run.details |= {
+            "milp_neurons": sum(done.neurons for done in by_milps),
+            "milps": sum(done.solves for done in by_milps),
+        }
+        return steps.bounds

@@ -16,25 +16,27 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.milp.cuts import BendersCuts, IdealCuts
-from ennopt.milp.formulation import Formulation, big_m
+from ennopt.milp.formulation import Formulation
 from ennopt.milp.highs import Highs
-from ennopt.milp.model import (
+from ennopt.milp.model import Inequality, LinearModel
+from ennopt.milp.scaling import ScaledModel
+from ennopt.milp.solver import (
+    SMALLEST_VIOLATION,
     Backend,
-    Cut,
-    LicenceError,
-    LinearModel,
-    MilpProgress,
     MilpResult,
     MilpStatus,
     Separation,
-    SolveHooks,
     SolveOptions,
-    SolverError,
 )
-from ennopt.milp.scaling import Normalized, normalized
 from ennopt.network import Array
-from ennopt.paper.bigm import solver_margin, solver_options
-from ennopt.run import SOUNDNESS_SLACK, Run
+from ennopt.paper.solving import LiveSolve
+from ennopt.run import Run
+
+CUT_LIMIT = 25_000
+"""Most ideal cuts of a model: the paper's."""
+
+ROUNDS = 50
+"""Most rounds at the root; they slow down long before (`SLOWEST_ROUND`)."""
 
 SLOWEST_ROUND = 1e-4
 """Rounds at the root end when the bound falls by less than this, relatively."""
@@ -62,8 +64,8 @@ class Strengthening:
 
     ideal_cuts: int = 0
     benders: bool = False
-    violation: float = 1e-6
-    rounds: int = 50
+    violation: float = SMALLEST_VIOLATION
+    rounds: int = ROUNDS
 
     def __post_init__(self) -> None:
         for name in ("ideal_cuts", "rounds"):
@@ -89,14 +91,14 @@ class Rounds:
 
     before: float
     after: float
-    cuts: list[Cut]
+    cuts: list[Inequality]
     generated: int
     rounds: int
 
 
 def root_rounds(
-    formulation: Formulation, limit: int, rounds: int = 50,
-    violation: float = 1e-6, seconds: float = math.inf,
+    formulation: Formulation, limit: int, rounds: int = ROUNDS,
+    violation: float = SMALLEST_VIOLATION, seconds: float = math.inf,
 ) -> Rounds:  # fmt: skip
     """Solve the linear relaxation, add the violated ideal cuts, and again.
 
@@ -116,8 +118,8 @@ def root_rounds(
     begin = time.perf_counter()
     relaxed, source = formulation.model.relaxed(), IdealCuts(formulation, violation)
     found = _solved(relaxed, seconds)
-    before = after = found.bound
-    cuts: list[Cut] = []
+    before = after = found.bound_of_feasible
+    cuts: list[Inequality] = []
     done = 0
     while found.x is not None and done < rounds and len(cuts) < limit:
         new = source.separate(found.x)[: limit - len(cuts)]
@@ -126,9 +128,9 @@ def root_rounds(
             break
         cuts += new
         done += 1
-        found = _solved(relaxed.with_cuts(cuts), left)
-        fall = after - found.bound
-        after = min(after, found.bound)
+        found = _solved(relaxed.with_inequalities(cuts), left)
+        fall = after - found.bound_of_feasible
+        after = min(after, found.bound_of_feasible)
         if fall < SLOWEST_ROUND * max(1.0, abs(after)):
             break
     binding = cuts
@@ -145,33 +147,17 @@ def _solved(model: LinearModel, seconds: float) -> MilpResult:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """How the solve of a strengthened model ended.
-
-    Parameters
-    ----------
-    status
-        The solver's; ``FAILED`` also if its bound contradicts a point.
-    message
-        The solver's word.
-    """
-
-    status: MilpStatus
-    message: str = ""
-
-
 @dataclass(slots=True, eq=False)
-class _Inequalities:
+class _OncePerPattern:
     """Benders-dual inequalities, one for each pattern that a solution shows."""
 
     source: BendersCuts
     run: Run
-    units: Array
+    scaled: ScaledModel
     seen: set[bytes] = field(default_factory=set)
     count: int = 0
 
-    def separate(self, point: Array, integral: bool) -> list[Cut]:
+    def separate(self, point: Array, integral: bool) -> list[Inequality]:
         if not integral:
             return []
         pattern = self.source.pattern(point)
@@ -182,9 +168,9 @@ class _Inequalities:
         made = self.source.at(pattern)
         if made is None:
             return []
-        cut, x = made
+        cut, columns = made
         self.count += 1
-        self.run.offer(x * self.units)  # the best point that has the same pattern
+        self.run.offer(self.scaled.point(columns))  # the best of the same pattern
         return [cut]
 
 
@@ -195,7 +181,7 @@ def solve_strengthened(
     strengthening: Strengthening,
     seconds: float = math.inf,
     prefix: str = "",
-) -> Outcome:
+) -> MilpStatus:
     """Solve the big-M model of the whole problem; tell the run what happens.
 
     Parameters
@@ -212,91 +198,65 @@ def solve_strengthened(
         Time limit of its own, beside that of the run.
     prefix
         Of the names of the details.
+
+    Returns
+    -------
+    MilpStatus
+        How the solver ended; ``FAILED`` also if its bound contradicts a point.
     """
-    problem = run.problem
-    same = normalized(problem.ensemble, problem.domain, bounds)
-    made = big_m(same.ensemble, same.domain, same.bounds)
-    work = _Solve(run, solver, same, made, strengthening, prefix)
-    return work.solve(min(seconds, run.remaining()))
+    scaled = ScaledModel.of(run.problem, bounds)
+    solve = _StrengthenedSolve(run, solver, scaled, strengthening, prefix)
+    return solve.run_to_the_end(min(seconds, run.remaining()))
 
 
 @dataclass(slots=True, eq=False)
-class _Solve:
+class _StrengthenedSolve:
     run: Run
     solver: Backend
-    same: Normalized
-    made: Formulation
+    scaled: ScaledModel
     config: Strengthening
     prefix: str
-    counted: int = 0
-    root_bound: float = math.inf
-    contradictory: bool = False
 
-    def solve(self, seconds: float) -> Outcome:
-        begin, run, model = time.perf_counter(), self.run, self.made.model
+    def run_to_the_end(self, seconds: float) -> MilpStatus:
+        begin, run, scaled = time.perf_counter(), self.run, self.scaled
         inside = self.solver.capabilities.cuts
         first = self.config.ideal_cuts and not inside
         rounds = root_rounds(
-            self.made, self.config.ideal_cuts if first else 0, self.config.rounds,
-            self.config.violation, ROOT_SHARE * seconds,
+            scaled.formulation, self.config.ideal_cuts if first else 0,
+            self.config.rounds, self.config.violation, ROOT_SHARE * seconds,
         )  # fmt: skip
-        run.prove(rounds.after * self.same.output)
-        model = model.with_cuts(rounds.cuts)
-        inequalities = _Inequalities(BendersCuts(self.made), run, self.same.inputs)
-        hooks = SolveHooks(
-            progress=self.told,
-            separations=self.separations(inequalities) if inside else (),
-            start=self.start(),
-        )
+        run.prove(scaled.proved(rounds.after))
+        model = scaled.model.with_inequalities(rounds.cuts)
+        source = BendersCuts(scaled.formulation)
+        inequalities = _OncePerPattern(source, run, scaled)
+        live = LiveSolve(run, self.solver, scaled, run.problem.domain, run.prove)
         left = seconds - (time.perf_counter() - begin)
-        found, word = self.call(model, left, hooks)
-        run.count(found.nodes - self.counted)
-        if found.x is not None:
-            run.offer(self.made.point(found.x) * self.same.inputs)
-        self.prove(found.bound)
-        run.tick()
-        after = self.root_bound if inside else rounds.after
+        chosen = self.separations(inequalities) if inside else ()
+        found = live.solve(model, left, chosen)
+        after = live.root_bound if inside else rounds.after
         self.record(
             columns=model.num_columns,
-            rows=self.made.model.num_rows,
+            rows=scaled.model.num_rows,
             binaries=model.num_integer,
             solver_nodes=found.nodes,
             cuts=max(0, found.cuts - inequalities.count) + rounds.generated,
             inequalities=inequalities.count,
-            root_bound_before_cuts=rounds.before * self.same.output,
-            root_bound_after_cuts=min(after, rounds.before) * self.same.output,
+            root_bound_before_cuts=scaled.proved(rounds.before),
+            root_bound_after_cuts=scaled.proved(min(after, rounds.before)),
         )
         self.notes(inside)
-        status = found.status
-        if self.contradictory or status not in (
-            MilpStatus.OPTIMAL, MilpStatus.TIME_LIMIT, MilpStatus.NODE_LIMIT,
-            MilpStatus.INTERRUPTED,
-        ):  # fmt: skip
-            run.notes.append(
-                f"{self.solver.name} failed ({word or status.value}); its bound was "
-                "not used."
-            )
-            status = MilpStatus.FAILED
-        if status is MilpStatus.INTERRUPTED and run.ended() is None:
-            run.interrupt()
-        return Outcome(status, word)
+        if found.status.has_bound and not live.contradictory:
+            return found.status
+        run.notes.append(
+            f"{self.solver.name} failed ({found.message or found.status.value}); its "
+            "bound was not used."
+        )
+        return MilpStatus.FAILED
 
-    def call(
-        self, model: LinearModel, seconds: float, hooks: SolveHooks
-    ) -> tuple[MilpResult, str]:
-        options = solver_options(self.run, self.same, seconds)
-        try:
-            found = self.solver.solve(model, options, hooks)
-        except LicenceError:
-            raise
-        except SolverError as error:
-            return MilpResult(MilpStatus.FAILED), str(error)
-        return found, found.message
-
-    def separations(self, inequalities: _Inequalities) -> tuple[Separation, ...]:
+    def separations(self, inequalities: _OncePerPattern) -> tuple[Separation, ...]:
         config, chosen = self.config, []
         if config.ideal_cuts:
-            source = IdealCuts(self.made, config.violation)
+            source = IdealCuts(self.scaled.formulation, config.violation)
             chosen.append(
                 Separation(
                     source.separate,
@@ -316,33 +276,6 @@ class _Solve:
                 )
             )
         return tuple(chosen)
-
-    def start(self) -> Array | None:
-        if self.run.x is None or not self.solver.capabilities.user_solutions:
-            return None
-        return self.made.assignment(self.run.x / self.same.inputs)
-
-    def told(self, moment: MilpProgress) -> bool:
-        run = self.run
-        run.count(moment.nodes - self.counted)
-        self.counted = moment.nodes
-        if moment.x is not None:
-            run.offer(self.made.point(moment.x) * self.same.inputs)
-        if moment.nodes <= 1:
-            self.root_bound = min(self.root_bound, moment.bound)
-        self.prove(moment.bound)
-        run.tick()
-        return run.ended() is not None
-
-    def prove(self, bound: float) -> None:
-        """Believe the solver, unless a point contradicts it."""
-        run = self.run
-        margin = solver_margin(self.solver, self.same, self.made.model)
-        proved = (bound + margin) * self.same.output
-        if proved < run.value - SOUNDNESS_SLACK * max(1.0, abs(run.value)):
-            self.contradictory = True
-        else:
-            run.prove(proved)
 
     def record(self, **details: float) -> None:
         self.run.details |= {self.prefix + key: entry for key, entry in details.items()}

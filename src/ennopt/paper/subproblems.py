@@ -18,34 +18,21 @@ from typing import Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.tightening.relaxation import Interval
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.milp import backend, preferred_backend
-from ennopt.milp.formulation import big_m
-from ennopt.milp.model import (
-    TIGHT_TOLERANCE,
-    LicenceError,
-    MilpProgress,
-    MilpStatus,
-    SolveHooks,
-    SolveOptions,
-    SolverError,
-)
-from ennopt.milp.scaling import normalized
-from ennopt.network import Array, Ensemble
-from ennopt.paper.bigm import solver_margin
+from ennopt.milp.scaling import ScaledModel
+from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
+from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Limits, Progress, Status
 from ennopt.run import Callback, Run
-from ennopt.tightening.relaxation import Interval
+from ennopt.tightening.progressive import Tightening
 
-ENDINGS = {
-    MilpStatus.OPTIMAL,
-    MilpStatus.TIME_LIMIT,
-    MilpStatus.NODE_LIMIT,
-    MilpStatus.INTERRUPTED,
-}
-"""Endings of a solver whose bound counts."""
+SUBPROBLEM_SHARE = 0.25
+"""Share of the run's tolerance that the subproblems of a box may leave in all; the
+margins of their solver, and what multipliers leave open, take the rest."""
 
 SAMPLES = 32
 """Points that tell the size of a subproblem's value."""
@@ -55,15 +42,23 @@ PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
-    """A canonical problem with bounds of its neurons, valid on its domain."""
+class Subproblem:
+    """A canonical problem with bounds of its neurons, valid on its domain.
+
+    Parameters
+    ----------
+    problem
+        The objective of a member or of the ensemble, on a box.
+    bounds
+        Of the neurons of its ensemble.
+    """
 
     problem: Problem
     bounds: NeuronBounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Answer:
     """What was found and proved about a subproblem.
 
     Parameters
@@ -73,11 +68,13 @@ class Piece:
     bound
         Proved.
     nodes
-        Nodes of the solver.
+        Nodes of the solver that are not counted yet.
     failure
         Why the solver gave no answer; empty if it did.
     interrupted
         Whether Ctrl-C ended it.
+    limit
+        A limit of the whole run that the solver reached.
     """
 
     x: Array | None
@@ -85,6 +82,7 @@ class Piece:
     nodes: int = 0
     failure: str = ""
     interrupted: bool = False
+    limit: Status | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +99,6 @@ class Effort:
     seed: int = 0
 
 
-class Tightens(Protocol):
-    """Bounds neurons on a box."""
-
-    def tighten(
-        self, ensemble: Ensemble, domain: Domain, bounds: NeuronBounds | None = None
-    ) -> NeuronBounds:
-        """Bounds no looser than `bounds`."""
-
-
 class SubproblemSolver(Protocol):
     """A way to solve subproblems."""
 
@@ -117,24 +106,23 @@ class SubproblemSolver(Protocol):
     def packages(self) -> tuple[str, ...]:
         """Distributions whose versions a result records."""
 
-    def solve(self, work: Work, effort: Effort, callback: Callback | None) -> Piece:
+    def solve(
+        self, subproblem: Subproblem, effort: Effort, callback: Callback | None
+    ) -> Answer:
         """Maximize; a true answer of `callback` ends the work early."""
 
 
-def fallback(work: Work, failure: str = "") -> Piece:
+def centre(domain: Domain) -> Array:
+    """The middle of a box, (num_inputs,): a point where there is no better one."""
+    return 0.5 * (domain.lower + domain.upper)
+
+
+def fallback(subproblem: Subproblem, failure: str = "") -> Answer:
     """The bound that the neurons' bounds give by themselves."""
-    ensemble, domain = work.problem.ensemble, work.problem.domain
-    centre = 0.5 * (domain.lower + domain.upper)
-    bounds = Interval().tighten(ensemble, domain, work.bounds)
-    return Piece(centre, bounds.prediction(ensemble.weights)[1], failure=failure)
-
-
-def begin(run: Run, bounds: NeuronBounds) -> None:
-    """A first point and a first bound, so that a run may end at any time."""
-    piece = fallback(Work(run.problem, bounds))
-    assert piece.x is not None
-    run.offer(piece.x)
-    run.prove(piece.bound)
+    ensemble, domain = subproblem.problem.ensemble, subproblem.problem.domain
+    bounds = Interval().tighten(ensemble, domain, subproblem.bounds)
+    bound = bounds.prediction(ensemble.weights)[1]
+    return Answer(centre(domain), bound, failure=failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,52 +139,44 @@ class ByMilp:
     """
 
     backend: str | None = None
-    tightening: Tightens = field(default_factory=Interval)
+    tightening: Tightening = field(default_factory=Interval)
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The solver's."""
         return (backend(self.backend or preferred_backend()).package,)
 
-    def solve(self, work: Work, effort: Effort, callback: Callback | None) -> Piece:
+    def solve(
+        self, subproblem: Subproblem, effort: Effort, callback: Callback | None
+    ) -> Answer:
         """Maximize; a true answer of `callback` ends the work early."""
+        least = fallback(subproblem)
         if effort.seconds <= 0 or effort.nodes <= 0:
-            return fallback(work)
-        ensemble, domain = work.problem.ensemble, work.problem.domain
-        bounds = self.tightening.tighten(ensemble, domain, work.bounds)
-        same = normalized(ensemble, domain, bounds)
-        made = big_m(same.ensemble, same.domain, same.bounds)
+            return least
+        problem = subproblem.problem
+        bounds = self.tightening.tighten(
+            problem.ensemble, problem.domain, subproblem.bounds
+        )
+        scaled = ScaledModel.of(problem, bounds)
 
         def told(moment: MilpProgress) -> object:
             now = Progress(moment.seconds, -math.inf, math.inf, moment.nodes)
             return callback is not None and callback(now)
 
         solver = backend(self.backend or preferred_backend())
-        options = SolveOptions(
-            time_limit=effort.seconds, node_limit=effort.nodes, gap=0.0,
-            absolute_gap=effort.slack / same.output,
-            tolerance=TIGHT_TOLERANCE, threads=effort.threads, seed=effort.seed,
-        )  # fmt: skip
-        try:
-            found = solver.solve(made.model, options, SolveHooks(progress=told))
-        except LicenceError:
-            raise
-        except SolverError as error:
-            return fallback(work, str(error))
-        least = fallback(work).bound
-        if found.status not in ENDINGS:
-            word = found.message or found.status.value
-            return fallback(work, f"the solver's word was {word!r}")
-        x = (
-            None
-            if found.x is None
-            else domain.repair(made.point(found.x) * same.inputs)
+        options = scaled.options(
+            seconds=effort.seconds,
+            nodes=effort.nodes,
+            slack=effort.slack,
+            threads=effort.threads,
+            seed=effort.seed,
         )
-        margin = solver_margin(solver, same, made.model)
-        bound = (found.bound + margin) * same.output
-        return Piece(
-            x,
-            min(bound, least),
+        found = solver.solve(scaled.model, options, SolveHooks(progress=told))
+        if not found.status.has_bound:
+            return fallback(subproblem, found.message or found.status.value)
+        return Answer(
+            None if found.x is None else scaled.point(found.x),
+            min(scaled.proved(found.bound, solver), least.bound),
             found.nodes,
             interrupted=found.status is MilpStatus.INTERRUPTED,
         )
@@ -219,12 +199,14 @@ class ByEngine:
         """None."""
         return ()
 
-    def solve(self, work: Work, effort: Effort, callback: Callback | None) -> Piece:
+    def solve(
+        self, subproblem: Subproblem, effort: Effort, callback: Callback | None
+    ) -> Answer:
         """Maximize; a true answer of `callback` ends the work early."""
-        least = fallback(work)
+        least = fallback(subproblem)
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least
-        problem, begin_at = work.problem, time.perf_counter()
+        problem, begin_at = subproblem.problem, time.perf_counter()
         rng = np.random.default_rng(effort.seed)
         points = problem.domain.sample(SAMPLES, rng)
         values = problem.values(points)
@@ -246,16 +228,16 @@ class ByEngine:
             )
             now = Progress(seconds, tree.value, tree.bound, nodes)
             stopped = callback is not None and bool(callback(now))
-        return Piece(tree.best_point(), min(tree.bound, least.bound), nodes)
+        return Answer(tree.best_point(), min(tree.bound, least.bound), nodes)
 
 
 def solve_all(
     run: Run,
     solver: SubproblemSolver,
-    works: Sequence[Work],
+    subproblems: Sequence[Subproblem],
     slack: float,
     nodes: float = math.inf,
-) -> list[Piece] | None:
+) -> list[Answer] | None:
     """Solve subproblems one after another, or side by side through the executor.
 
     All get the same limits, so that the answer is the same either way when limits
@@ -267,7 +249,7 @@ def solve_all(
         Whose limits and executor are used.
     solver
         Solves each.
-    works
+    subproblems
         What to solve.
     slack
         Distance of bound and value that each may leave.
@@ -294,17 +276,17 @@ def solve_all(
         return run.ended() is Status.INTERRUPTED
 
     executor = run.tools.executor
-    if executor is None or len(works) == 1:
-        pieces = []
-        for work in works:
+    if executor is None or len(subproblems) == 1:
+        answers = []
+        for subproblem in subproblems:
             left = replace(effort, seconds=run.remaining())
             if run.ended() is Status.INTERRUPTED:
-                pieces.append(fallback(work))
+                answers.append(fallback(subproblem))
                 continue
-            pieces.append(solver.solve(work, left, asked))
-            if pieces[-1].interrupted:
+            answers.append(solver.solve(subproblem, left, asked))
+            if answers[-1].interrupted:
                 run.interrupt()
-        return pieces
+        return answers
     # A closure cannot travel to another process: there, limits alone end the work.
     in_threads = isinstance(executor, ThreadPoolExecutor)
     stop = threading.Event()
@@ -314,7 +296,10 @@ def solve_all(
 
     listen = stopped if in_threads else None
     alone = replace(effort, threads=1)
-    futures = [executor.submit(solver.solve, work, alone, listen) for work in works]
+    futures = [
+        executor.submit(solver.solve, subproblem, alone, listen)
+        for subproblem in subproblems
+    ]
     try:
         while wait(futures, PAUSE_SECONDS).not_done:
             run.tick()
@@ -324,7 +309,7 @@ def solve_all(
         stop.set()
         for future in futures:
             future.cancel()
-    pieces = [future.result() for future in futures]
-    if any(piece.interrupted for piece in pieces):
+    answers = [future.result() for future in futures]
+    if any(answer.interrupted for answer in answers):
         run.interrupt()
-    return pieces
+    return answers

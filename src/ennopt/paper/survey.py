@@ -18,15 +18,16 @@ import numpy as np
 
 from ennopt.milp.formulation import ABSENT, Formulation
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import (
+from ennopt.milp.model import Flags
+from ennopt.milp.solver import (
     Backend,
-    Flags,
     MilpProgress,
     MilpStatus,
     SolveHooks,
     SolveOptions,
 )
 from ennopt.network import Array
+from ennopt.tightening.stepwise import never
 
 FRACTIONAL = 1e-6
 """A binary this far from 0 and 1 is fractional."""
@@ -116,7 +117,7 @@ def survey(
     nodes: int,
     seconds: float = math.inf,
     seed: int = 0,
-    stop: Callable[[], bool] | None = None,
+    stop: Callable[[], object] = never,
 ) -> Survey:
     """Look at the first fractional solutions of a branch and bound on the model.
 
@@ -142,15 +143,15 @@ def survey(
         points, finished = lp_tree(formulation, nodes, seconds, stop)
         return summarize(formulation, points, "LPs", finished)
 
-    def ask(moment: MilpProgress) -> bool:
-        return stop is not None and stop()
+    def ask(moment: MilpProgress) -> object:
+        return stop()
 
     found = backend.solve(
         formulation.model,
         SolveOptions(time_limit=seconds, survey=nodes, seed=seed),
         SolveHooks(progress=ask),
     )
-    if found.status is MilpStatus.INTERRUPTED and not (stop is not None and stop()):
+    if found.status is MilpStatus.INTERRUPTED and not stop():
         raise KeyboardInterrupt
     finished = len(found.surveyed) < nodes
     return summarize(formulation, found.surveyed, backend.name, finished)
@@ -160,7 +161,7 @@ def lp_tree(
     formulation: Formulation,
     nodes: int,
     seconds: float = math.inf,
-    stop: Callable[[], bool] | None = None,
+    stop: Callable[[], object] = never,
 ) -> tuple[Array, bool]:
     """Fractional solutions of a best-first tree that branches on the binaries.
 
@@ -181,7 +182,7 @@ def lp_tree(
     tree = [(-math.inf, next(order), model.lower[binaries], model.upper[binaries])]
     while tree and len(points) < nodes:
         left = seconds - (time.perf_counter() - begin)
-        if left <= 0 or (stop is not None and stop()):
+        if left <= 0 or stop():
             return np.array(points).reshape(-1, model.num_columns), False
         bound, _, low, high = heapq.heappop(tree)
         if -bound <= best:

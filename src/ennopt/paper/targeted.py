@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
@@ -17,37 +15,39 @@ from ennopt.network import Ensemble
 from ennopt.paper.survey import Survey, survey
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.progressive import Tightened, Tightening
-from ennopt.tightening.relaxation import Interval
+from ennopt.tightening.progressive import Tightened, Tightening, seconds_left
+from ennopt.tightening.stepwise import (
+    Heard,
+    Phase,
+    never,
+    tighten_by_steps,
+    unheard,
+    unnamed,
+)
 
-Phase = Callable[[str], AbstractContextManager[None]]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Targets:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Targets(Tightened):
     """What Algorithm 2 did.
 
     Parameters
     ----------
     bounds
         The result.
+    neurons, solves
+        Neurons that MILPs worked on, and how many MILPs: the first hidden layer needs
+        none, and a neuron whose sign the first MILP decides needs no second one.
     first
         The bounds before the survey.
     survey
         What was surveyed, and how.
     critical
         Critical neurons.
-    neurons, milps
-        Neurons that MILPs worked on, and how many MILPs: the first hidden layer needs
-        none, and a neuron whose sign the first MILP decides needs no second one.
     """
 
-    bounds: NeuronBounds
     first: NeuronBounds
     survey: Survey
     critical: int
-    neurons: int
-    milps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,10 @@ class Targeted:
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
-        phase: Phase = lambda _: nullcontext(),
-        told: Callable[[NeuronBounds], bool] = lambda _: False,
+        *,
+        stop: Callable[[], object] = never,
+        heard: Heard = unheard,
+        phase: Phase = unnamed,
     ) -> Targets:
         """As `tighten`, with what was done.
 
@@ -128,41 +130,42 @@ class Targeted:
         ----------
         ensemble, domain, bounds, executor, deadline
             As for `tighten`.
+        stop
+            Asked now and then; a true answer ends the work.
+        heard
+            Told bounds as they become known.
         phase
             Opens a span of time under a name.
-        told
-            Called with bounds as they become known; a true answer ends the work.
         """
-        known = Interval().tighten(ensemble, domain, bounds)
         with phase("lp_bounds"):
-            for step in self.first:
-                known = step.tighten(ensemble, domain, known, executor, deadline)
-        stop = told(known)
+            known = tighten_by_steps(
+                self.first, ensemble, domain, bounds, executor, deadline,
+                stop=stop, heard=heard,
+            ).bounds  # fmt: skip
+        name = self.backend or preferred_backend()
         with phase("survey"):
-            left = min(self.survey_seconds, self.survey_share * _left(deadline))
-            left = 0.0 if stop else left
+            left = self.survey_share * seconds_left(deadline)
             # In the neurons' own units: the threshold is a pre-activation.
             seen = survey(
                 big_m(ensemble, domain, known),
-                backend(self.backend or preferred_backend()),
+                backend(name),
                 self.nodes,
-                left,
+                0.0 if stop() else min(self.survey_seconds, left),
                 self.seed,
-                stop=lambda: told(known),
+                stop=stop,
             )
         chosen = seen.critical(self.threshold)
         critical = sum(int(layer.sum()) for member in chosen for layer in member)
         done = Tightened(known)
-        if critical and not told(known):
+        if critical and not stop():
             with phase("milp_bounds"):
                 done = MilpTightening(
                     seconds=self.milp_seconds,
-                    backend=self.backend or preferred_backend(),
+                    backend=name,
                     outputs=False,
                     seed=self.seed,
-                ).run(ensemble, domain, known, executor, deadline, chosen)
-        return Targets(done.bounds, known, seen, critical, done.neurons, done.solves)
-
-
-def _left(deadline: float | None) -> float:
-    return math.inf if deadline is None else deadline - time.perf_counter()
+                ).run(ensemble, domain, known, executor, deadline, chosen, stop)
+        return Targets(
+            done.bounds, done.neurons, done.solves,
+            first=known, survey=seen, critical=critical,
+        )  # fmt: skip

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.engine.values import ascend, distinct, polish
+from ennopt.tightening.relaxation import Crown
+from ennopt.engine.values import first_values
 from ennopt.milp import backend, preferred_backend
-from ennopt.milp.model import MilpStatus
-from ennopt.paper.branch_and_cut import ENDINGS, first_points, settle
+from ennopt.milp.solver import MilpStatus
+from ennopt.paper.branch_and_cut import settle
 from ennopt.paper.lagrangian import LagrangianSearch
 from ennopt.paper.multipliers import Polyak
+from ennopt.paper.preparation import first_points, tighten_in_run
+from ennopt.paper.solving import limit_reached
 from ennopt.paper.strengthened import Strengthening, solve_strengthened
-from ennopt.paper.subproblems import ByEngine, ByMilp, begin
-from ennopt.paper.targeted import Targeted
+from ennopt.paper.subproblems import ByEngine, ByMilp
+from ennopt.paper.targeted import Targeted, Targets
 from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.progressive import Tightening
-from ennopt.tightening.relaxation import Crown, Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,9 @@ class MultiStart:
 
     def offer(self, run: Run) -> None:
         """Tell the run what was found."""
-        ensemble, domain = run.problem.ensemble, run.problem.domain
         rng = np.random.default_rng(run.tools.seed)
-        points, _ = ascend(ensemble, domain, domain.sample(self.starts, rng))
-        run.offer(points[:1])
-        for point in distinct(points, domain, self.polished):
-            if run.ended() is not None:
-                return
-            run.offer(polish(ensemble, domain, point, stop=run.ended))
+        starts = run.problem.domain.sample(self.starts, rng)
+        first_values(run, starts, self.polished, stop=run.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,26 +182,14 @@ class TwoPhase:
 
     def _preprocess(self, run: Run) -> NeuronBounds:
         """Bounds of all neurons: Algorithm 2 by default."""
-        ensemble, domain = run.problem.ensemble, run.problem.domain
-        bounds = Interval().tighten(ensemble, domain)
-        begin(run, bounds)
-        deadline = None
-        if math.isfinite(run.limits.seconds):
-            allowed = run.remaining() - self.reserve * run.limits.seconds
-            deadline = time.perf_counter() + max(0.0, allowed)
-        for step in self.tightening:
-            if isinstance(step, Targeted):
-                bounds = _targeted(run, step, bounds, deadline)
-            else:
-                with run.phase("bounds"):
-                    bounds = step.tighten(
-                        ensemble, domain, bounds, run.tools.executor, deadline
-                    )
-            begin(run, bounds)
-            run.tick()
-            if run.ended() is not None:
-                break
-        return bounds
+        seconds = run.remaining()
+        if math.isfinite(seconds):
+            seconds -= self.reserve * run.limits.seconds
+        steps = tighten_in_run(run, self.tightening, seconds, run.phase)
+        for done in steps.done:
+            if isinstance(done, Targets):
+                _record_targets(run, done)
+        return steps.bounds
 
     def _first(self, run: Run, bounds: NeuronBounds, more: bool) -> Status | None:
         """Phase One; `more` says that a second phase follows."""
@@ -215,36 +199,24 @@ class TwoPhase:
         if more:
             seconds = min(one.seconds, one.share * run.remaining())
         solver = backend(self.backend or preferred_backend())
-        outcome = solve_strengthened(
+        ending = solve_strengthened(
             run, solver, bounds, Strengthening(one.ideal_cuts, one.inequalities),
             seconds, "phase_one_",
         )  # fmt: skip
         if not more:
-            return settle(run, outcome, bounds, solver.name)
-        if outcome.status is MilpStatus.NODE_LIMIT:
-            return ENDINGS[outcome.status]
-        return None
+            return settle(run, ending, bounds, solver.name)
+        return limit_reached(ending) if ending is MilpStatus.NODE_LIMIT else None
 
 
-def _targeted(
-    run: Run, step: Targeted, bounds: NeuronBounds, deadline: float | None
-) -> NeuronBounds:
-    def told(known: NeuronBounds) -> bool:
-        begin(run, known)
-        run.tick()
-        return run.ended() is not None
-
-    done = step.run(
-        run.problem.ensemble, run.problem.domain, bounds, run.tools.executor, deadline,
-        run.phase, told,
-    )  # fmt: skip
+def _record_targets(run: Run, done: Targets) -> None:
+    """What the paper's tables tell about Algorithm 2."""
     details: dict[str, Any] = {
         "unstable_after_lps": done.first.num_unstable,
         "survey": done.survey.source,
         "surveyed_nodes": done.survey.nodes,
         "critical_neurons": done.critical,
         "milp_neurons": done.neurons,
-        "milps": done.milps,
+        "milps": done.solves,
     }
     run.details.update(details)
     if done.survey.source == "LPs":
@@ -252,4 +224,3 @@ def _targeted(
             "The solver does not show its nodes: critical neurons come from a survey "
             "of a tree of linear programs."
         )
-    return done.bounds

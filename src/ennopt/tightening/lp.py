@@ -10,7 +10,6 @@ import numpy as np
 
 from ennopt.milp.formulation import sub_network
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import MilpResult, MilpStatus
 from ennopt.tightening.progressive import Done, Job, Progressive
 
 NEURONS_PER_JOB = 16
@@ -53,15 +52,12 @@ def _solve(job: Job) -> Done:
         form, constant = made.preactivation(0, job.layer, j)
         if job.remaining() <= 0:
             break
-        upper[index] = _bound(program.maximize(form, constant, job.remaining()))
+        found = program.maximize(form, constant, job.remaining())
+        upper[index] = found.bound_of_feasible
         solves += 1
         if job.hidden and upper[index] <= 0:
             continue  # off: its lower bound is of no use
-        lower[index] = -_bound(program.maximize(-form, -constant, job.remaining()))
+        found = program.maximize(-form, -constant, job.remaining())
+        lower[index] = -found.bound_of_feasible
         solves += 1
     return Done(lower, upper, solves)
-
-
-def _bound(found: MilpResult) -> float:
-    """What is proved; a network's program has points, whatever the solver says."""
-    return math.inf if found.status is MilpStatus.INFEASIBLE else found.bound

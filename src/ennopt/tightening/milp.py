@@ -11,12 +11,8 @@ import numpy as np
 
 from ennopt.milp import backend
 from ennopt.milp.formulation import sub_network
-from ennopt.milp.model import (
-    TIGHT_TOLERANCE,
-    LinearModel,
-    MilpStatus,
-    SolveOptions,
-)
+from ennopt.milp.model import LinearModel
+from ennopt.milp.solver import TIGHT_TOLERANCE, MilpStatus, SolveOptions
 from ennopt.tightening.progressive import Done, Job, Progressive
 
 GAP = 1e-6
@@ -105,6 +101,4 @@ def _proved(method: MilpTightening, model: LinearModel, remaining: float) -> flo
     found = solver.solve(model, options)
     if found.status is MilpStatus.INTERRUPTED:
         raise KeyboardInterrupt
-    if found.status is MilpStatus.INFEASIBLE:
-        return math.inf  # every point of the domain is feasible: not to be believed
-    return found.bound + solver.capabilities.margin
+    return found.bound_of_feasible + solver.capabilities.margin

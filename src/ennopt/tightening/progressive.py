@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -20,7 +21,7 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import network_sizes, relative_error
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices
-from ennopt.milp.scaling import normalized
+from ennopt.milp.scaling import centred, normalized
 from ennopt.network import Array, Ensemble, Network
 from ennopt.tightening.relaxation import Interval
 
@@ -28,6 +29,16 @@ LOGGER = logging.getLogger(__name__)
 
 WITNESSES = 256
 """Random points whose pre-activations every new bound must contain."""
+
+
+def deadline_after(seconds: float) -> float | None:
+    """The reading of ``time.perf_counter()`` in so many seconds; ``None`` for never."""
+    return time.perf_counter() + max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def seconds_left(deadline: float | None) -> float:
+    """Seconds until a deadline, perhaps infinite, never negative."""
+    return math.inf if deadline is None else max(0.0, deadline - time.perf_counter())
 
 
 class Tightening(Protocol):
@@ -90,9 +101,7 @@ class Job:
         """Seconds left, perhaps infinite, never negative."""
         if self.stop is not None and self.stop():
             return 0.0
-        if self.deadline is None:
-            return float("inf")
-        return max(0.0, self.deadline - time.perf_counter())
+        return seconds_left(self.deadline)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +195,13 @@ class Progressive(abc.ABC):
         ]
         points = domain.sample(WITNESSES, np.random.default_rng(0))
         seen = [member.preactivations(points) for member in ensemble.members]
+        # What centring rounds is far less than `slack`, which counts all operations.
+        alone = [
+            centred(Ensemble((member,), weights=np.ones(1)), domain)
+            for member in ensemble.members
+        ]
         for k in range(1, max(len(member.weights) for member in ensemble.members)):
-            pending: list[tuple[int, Indices, Array, _Work]] = []
+            pending: list[tuple[int, Indices, Array, _Pending]] = []
             try:
                 for i, member in enumerate(ensemble.members):
                     if k >= len(member.weights):
@@ -195,8 +209,8 @@ class Progressive(abc.ABC):
                     wanted = _wanted(known, i, k, chosen, outputs)
                     if not wanted.size:
                         continue
-                    alone = Ensemble((member,), weights=np.ones(1))
-                    scaled = normalized(alone, domain, known.member(i))
+                    one = alone[i]
+                    scaled = normalized(one.ensemble, one.domain, known.member(i))
                     network = scaled.ensemble.members[0]
                     for begin in range(0, wanted.size, size):
                         some = wanted[begin : begin + size]
@@ -249,21 +263,6 @@ def _kept(
     return known.with_layer(i, k, low, high)
 
 
-def tightened(
-    steps: Sequence[Tightening],
-    ensemble: Ensemble,
-    domain: Domain,
-    bounds: NeuronBounds | None = None,
-    executor: Executor | None = None,
-    deadline: float | None = None,
-) -> NeuronBounds:
-    """One tightening after the other, each from the bounds of the one before."""
-    known = Interval().tighten(ensemble, domain, bounds)
-    for step in steps:
-        known = step.tighten(ensemble, domain, known, executor, deadline)
-    return known
-
-
 def _wanted(
     known: NeuronBounds, i: int, k: int, chosen: Chosen | None, outputs: bool
 ) -> Indices:
@@ -277,7 +276,7 @@ def _wanted(
     return np.flatnonzero(flags)
 
 
-class _Work(Protocol):
+class _Pending(Protocol):
     """A job under way, as `concurrent.futures` has it."""
 
     def result(self) -> Done: ...
@@ -299,5 +298,7 @@ class _Later:
         pass
 
 
-def _started(work: Callable[[Job], Done], job: Job, executor: Executor | None) -> _Work:
+def _started(
+    work: Callable[[Job], Done], job: Job, executor: Executor | None
+) -> _Pending:
     return _Later(work, job) if executor is None else executor.submit(work, job)
