@@ -183,13 +183,8 @@ def solve(
 ) -> Result:
     """Solve a `Problem`; the keywords are those of `maximize`.
 
-    Parameters
-    ----------
-    problem, method
-        What to optimize, and how.
-    original
-        The model that the ensemble was converted from, if there is one: it is asked
-        for its own prediction at the answer. See `ennopt.convert.load_with_original`.
+    `original` is the model that the ensemble was converted from, if there is one, as
+    `ennopt.convert.load_with_original` gives it: it is asked at the answer.
 
     Examples
     --------

@@ -240,6 +240,10 @@ class Canonical:
         slopes = np.concatenate([n.gradient(points) for n in self.networks], axis=1)
         return np.asarray(np.einsum("nm,nmp->np", weights, slopes))
 
+    def range(self, bounds: NeuronBounds) -> tuple[float, float]:
+        """Range of a plain sum of outputs by the bounds of the outputs."""
+        return bounds.prediction(np.ones(len(self.networks)))
+
     # What rounding errors are measured by.
 
     @cached_property
@@ -323,7 +327,7 @@ class Canonical:
         # Multiples of irrational numbers, modulo one: spread out, and nothing to load.
         steps = np.sqrt(np.arange(2, 2 + self.num_inputs) + 0.5)
         shares = np.arange(SPREAD_POINTS)[:, None] * steps % 1.0
-        return np.clip(lower + shares * self.domain.widths, lower, upper)
+        return np.asarray(np.clip(lower + shares * self.domain.widths, lower, upper))
 
     def tolerance(self, value: float, gap: float) -> float:
         """How far above `value` a bound may stay when the gap counts as closed."""

@@ -92,7 +92,7 @@ class Problem:
         (used,) = np.nonzero(coefficients)
         if used.size == 1 and coefficients[used[0]] == 1.0:
             return outputs[..., used[0]]  # exactly, whatever the others are
-        return outputs @ coefficients
+        return np.asarray(outputs @ coefficients)
 
     def _sizes(self) -> tuple[float, float]:
         """Largest absolute sums: of a prediction, and inside any member."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ennopt.bounds.rounding import UNIT
-from ennopt.network import Array, Ensemble, frozen
+from ennopt.network import Array, Network, frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,9 +52,9 @@ class NeuronBounds:
                     )
 
     @classmethod
-    def unknown(cls, ensemble: Ensemble) -> NeuronBounds:
+    def unknown(cls, networks: Sequence[Network]) -> NeuronBounds:
         """Nothing proved yet: infinite bounds."""
-        high = [[np.full(b.size, np.inf) for b in m.biases] for m in ensemble.members]
+        high = [[np.full(b.size, np.inf) for b in n.biases] for n in networks]
         low = [[-layer for layer in member] for member in high]
         return cls(low, high)  # type: ignore[arg-type]
 

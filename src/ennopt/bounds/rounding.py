@@ -41,7 +41,9 @@ def relative_error(networks: Iterable[Network]) -> float:
 
     Constants are summed over all neurons of all networks; everything else is shorter.
     """
-    terms = sum(sum(w.shape[0] for w in n.weights) + n.num_inputs for n in networks)
+    terms = sum(
+        sum(int(w.shape[0]) for w in n.weights) + n.num_inputs for n in networks
+    )
     return (ROUNDINGS_PER_TERM * terms + ROUNDINGS_PER_LINE) * UNIT
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical
 from ennopt.cli.bounds import given_domain
 from ennopt.cli.solve import add_model
 from ennopt.convert import load
@@ -116,8 +117,9 @@ def describe_on(ensemble: Ensemble, domain: Domain) -> dict[str, Any]:
     """What cheap bounds tell about an ensemble on a domain."""
     rows = []
     bounds: NeuronBounds | None = None
+    members = Canonical.sum_of(ensemble.members, domain)
     for tightener in (Interval(), Crown()):
-        bounds = tightener.tighten(ensemble, domain, bounds)
+        bounds = tightener.tighten(members, bounds)
         low, high = bounds.prediction(ensemble.weights)
         rows.append(
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ class Rows:
         (num_rows,); infinite for a side that does not count.
     texts
         Each constraint as the user stated it, for messages.
+    slack
+        How far a point may miss each constraint, (num_rows,). A `Domain` sets it, from
+        `FEASIBILITY` and its box; parts of the domain keep it.
 
     Examples
     --------
@@ -43,6 +46,7 @@ class Rows:
     least: Array
     most: Array
     texts: tuple[str, ...] = None  # type: ignore[assignment]
+    slack: Array = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         matrix = np.atleast_2d(frozen(self.matrix))
@@ -74,6 +78,8 @@ class Rows:
         for name, own in (("matrix", matrix), ("least", least), ("most", most)):
             object.__setattr__(self, name, frozen(own))
         object.__setattr__(self, "texts", tuple(texts))
+        if self.slack is not None:
+            object.__setattr__(self, "slack", frozen(self.slack))
 
     @classmethod
     def none(cls, num_inputs: int) -> Rows:
@@ -90,25 +96,23 @@ class Rows:
         """Which constraints have equal sides, (num_rows,)."""
         return np.asarray(self.least == self.most)
 
-    def slack(self, reach: Array) -> Array:
-        """How far points, ``|x| <= reach``, may miss each constraint, (num_rows,)."""
+    def with_slack(self, reach: Array) -> Rows:
+        """The constraints with the slack of a box with ``|x| <= reach``."""
         sides = np.where(np.isfinite(self.least), np.abs(self.least), 0.0)
         others = np.where(np.isfinite(self.most), np.abs(self.most), 0.0)
-        return FEASIBILITY * (np.abs(self.matrix) @ reach + np.maximum(sides, others))
+        sizes = np.abs(self.matrix) @ reach + np.maximum(sides, others)
+        return replace(self, slack=FEASIBILITY * sizes)
 
-    def half_spaces(self, reach: Array) -> tuple[Array, Array]:
+    def half_spaces(self) -> tuple[Array, Array]:
         """The constraints as ``slopes @ x >= sides``, wider by their slack.
 
         An equation is two of them. Returns slopes (num_half_spaces, num_inputs) and
         sides (num_half_spaces,).
         """
-        slack = self.slack(reach)
         below, above = np.isfinite(self.least), np.isfinite(self.most)
         slopes = np.concatenate([self.matrix[below], -self.matrix[above]])
-        sides = np.concatenate(
-            [(self.least - slack)[below], -(self.most + slack)[above]]
-        )
-        return slopes, sides
+        least, most = self.least - self.slack, self.most + self.slack
+        return slopes, np.concatenate([least[below], -most[above]])
 
     def violation(self, x: Array) -> Array:
         """How far points (..., num_inputs) miss each constraint, never negative."""
@@ -116,13 +120,18 @@ class Rows:
 
     def reordered(self, order: Sequence[int]) -> Rows:
         """The same constraints on ``x[order]``."""
-        return Rows(self.matrix[:, list(order)], self.least, self.most, self.texts)
+        return replace(self, matrix=self.matrix[:, list(order)])
+
+    def moved(self, shift: Array) -> Rows:
+        """The same constraints on ``x - shift``."""
+        by = self.matrix @ shift
+        return replace(self, least=self.least - by, most=self.most - by)
 
     def on_units(self, units: Array) -> Rows:
         """The same constraints on ``x / units``."""
-        return Rows(self.matrix * units, self.least, self.most, self.texts)
+        return replace(self, matrix=self.matrix * units)
 
-    def repair(self, points: Array, lower: Array, upper: Array, slack: Array) -> Array:
+    def repair(self, points: Array, lower: Array, upper: Array) -> Array:
         """Move points into box and rows: Dykstra's projections, in units of the box.
 
         Points that cannot be moved close enough come back as far as they got; check
@@ -136,7 +145,7 @@ class Rows:
         of_rows = np.zeros((self.count, *moved.shape))
         of_box = np.zeros_like(moved)
         for _ in range(SWEEPS):
-            if np.all(self._missed(moved @ matrix.T) <= 0.5 * slack):
+            if np.all(self._missed(moved @ matrix.T) <= 0.5 * self.slack):
                 break
             for k in np.flatnonzero(lengths > 0.0):
                 free = moved + of_rows[k]

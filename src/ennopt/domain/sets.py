@@ -89,6 +89,9 @@ class Domain:
                 f"Expected linear constraints on {lower.size} inputs, got "
                 f"{rows.matrix.shape[1]} coefficients in each."
             )
+        if rows.slack is None:
+            reach = np.maximum(np.abs(lower), np.abs(upper))
+            rows = rows.with_slack(reach)
         object.__setattr__(self, "rows", rows)
 
     @classmethod
@@ -160,7 +163,7 @@ class Domain:
 
     def half_spaces(self) -> tuple[Array, Array]:
         """The linear constraints as ``slopes @ x >= sides``, wider by their slack."""
-        return self.rows.half_spaces(self.reach)
+        return self.rows.half_spaces()
 
     def feasible(self, points: Array) -> Flags:
         """Which points (num_points, num_inputs) are in the set, (num_points,).
@@ -171,8 +174,8 @@ class Domain:
         inside = np.all((points >= self.lower) & (points <= self.upper), axis=1)
         if self.is_box:
             return np.asarray(inside)
-        missed = self.rows.violation(points) <= self.rows.slack(self.reach)
-        return np.asarray(inside & missed.all(axis=1))
+        met = self.rows.violation(points) <= self.rows.slack
+        return np.asarray(inside & met.all(axis=1))
 
     def contains(self, x: npt.ArrayLike) -> bool:
         """Whether the point `x` is in the set; see `feasible`."""
@@ -187,8 +190,7 @@ class Domain:
         inside = np.clip(np.asarray(points, np.float64), self.lower, self.upper)
         if self.is_box:
             return inside
-        slack = self.rows.slack(self.reach)
-        return self.rows.repair(inside, self.lower, self.upper, slack)
+        return self.rows.repair(inside, self.lower, self.upper)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
         """Random points, (count, num_inputs): uniform on a box.
@@ -215,6 +217,11 @@ class Domain:
         chosen = list(order)
         rows = self.rows.reordered(chosen)
         return Domain(self.lower[chosen], self.upper[chosen], tuple(names), rows)
+
+    def moved(self, shift: Array) -> Domain:
+        """The set of all ``x - shift``."""
+        rows = self.rows.moved(shift)
+        return Domain(self.lower - shift, self.upper - shift, self.names, rows)
 
     def on_units(self, units: Array) -> Domain:
         """The set of all ``x / units``."""

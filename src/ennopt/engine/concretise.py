@@ -48,7 +48,7 @@ class HalfSpaces:
     @property
     def count(self) -> int:
         """Number of half-spaces of each node."""
-        return self.s.shape[1]
+        return int(self.s.shape[1])
 
     @property
     def inverse(self) -> Array:
@@ -71,12 +71,12 @@ class HalfSpaces:
         slopes = np.einsum("nfk,nkp->nfp", multipliers, self.a)
         ties = TIED * np.einsum("nfk,nkp->nfp", multipliers, np.abs(self.a))
         constant = np.einsum("nfk,nk->nf", multipliers, self.s)
-        rounding = self.unit * np.einsum("nfk,nk->nf", multipliers, self.size)
-        return slopes, ties, constant + rounding
+        return slopes, ties, constant + self.rounding(multipliers)
 
     def rounding(self, multipliers: Array) -> Array:
         """The rounding in the constants of `combined`."""
-        return self.unit * np.einsum("nfk,nk->nf", multipliers, self.size)
+        sizes = np.einsum("nfk,nk->nf", multipliers, self.size)
+        return np.asarray(self.unit * sizes)
 
 
 def support(g: Array, halves: HalfSpaces) -> tuple[Array, Array]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.engine.compiled import kernel
@@ -17,10 +13,9 @@ from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
 from ennopt.engine.sign_tightening import SignTightening
 from ennopt.engine.tree import Tree
-from ennopt.network import Ensemble
 from ennopt.run import Run
 from ennopt.tightening.lp import LpTightening
-from ennopt.tightening.progressive import Progressive
+from ennopt.tightening.progressive import Progressive, deadline_after
 
 FIRST_NODES = 500
 """Nodes explored before bounds are tightened by searches: easy problems end there."""
@@ -95,15 +90,11 @@ class NeuronSearch(Engine):
         step: Progressive,
         executor: Executor | None,
     ) -> NeuronBounds:
-        networks = run.problem.networks
-        ensemble = Ensemble(networks, weights=np.ones(len(networks)))
-        share = TIGHTENING_SHARE * run.remaining()
-        deadline = time.perf_counter() + share if math.isfinite(share) else None
+        deadline = deadline_after(TIGHTENING_SHARE * run.remaining())
         with run.phase("bounds"):
             return step.run(
-                ensemble, run.problem.domain, bounds, executor, deadline,
-                stop=lambda: halted(run),
-            ).bounds  # fmt: skip
+                run.problem, bounds, executor, deadline, stop=lambda: halted(run)
+            ).bounds
 
     def _first_nodes(self, search: Search, bounds: NeuronBounds) -> Tree:
         """A tree with these bounds of the neurons, and its first nodes."""

@@ -17,9 +17,10 @@ from ennopt.engine.nodes import Fate, States
 from ennopt.engine.tree import Explored
 from ennopt.milp.formulation import ABSENT, big_m
 from ennopt.milp.highs import HotLp
-from ennopt.milp.model import Indices, MilpStatus
+from ennopt.milp.model import Indices
 from ennopt.milp.scaling import normalized
-from ennopt.network import Array, Ensemble
+from ennopt.milp.solver import MilpStatus
+from ennopt.network import Array
 
 O, U, L = 1, 2, 4  # noqa: E741 - the corners of a neuron, as in src/kernel/model.hpp
 FREE, HELD_ON, HELD_OFF = (O | U | L) << 3, (O | U) << 3, (O | L) << 3
@@ -39,15 +40,11 @@ class SignPrograms:
     batch = 1
 
     def __init__(self, problem: Canonical, bounds: NeuronBounds) -> None:
-        networks, domain = problem.networks, problem.domain
-        ensemble = Ensemble(networks, weights=np.ones(len(networks)))
+        domain = problem.domain
         # The last sums of the networks, and their sum.
         self._margin = sum(float(errors[-1].sum()) for errors in problem.row_errors)
-        self._scaled = normalized(ensemble, domain, bounds)
-        self._made = big_m(
-            self._scaled.ensemble, self._scaled.domain, self._scaled.bounds,
-            relaxed=True,
-        )  # fmt: skip
+        self._scaled = normalized(problem, bounds)
+        self._made = big_m(self._scaled.problem, self._scaled.bounds, relaxed=True)
         self._program = HotLp(self._made.model)
         self._low, self._high = self._scaled.bounds.flat()
         layers = [at for member in self._made.neurons for at in member]

@@ -146,10 +146,11 @@ class PlainBoxes:
             )
         ]  # fmt: skip
         points = [out.points[np.argsort(out.values)[-1:]]]
-        excess, was = batch.bound - cutoff, rows[:, 0] - cutoff
+        with np.errstate(invalid="ignore"):
+            excess, was = batch.bound - cutoff, rows[:, 0] - cutoff
         slow = (out.fate == Fate.SPLIT) & (excess > SLOW * was) & np.isfinite(was)
         few = (batch.states < ON).sum(axis=1) <= FEW_NEURONS
-        for i in np.flatnonzero(slow & few):
+        for i in np.flatnonzero(slow & few).tolist():
             found[i], more = self._finished(found[i], out, i, batch, cutoff)
             points.append(more)
         return found, np.concatenate(points)

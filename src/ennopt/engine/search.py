@@ -86,8 +86,7 @@ class Engine(abc.ABC):
             search = Search(run)
             with run.phase("bounds"):
                 run.offer(run.problem.domain.centre)
-                ones = np.ones(len(run.problem.networks))
-                run.prove(run.problem.root.prediction(ones)[1])
+                run.prove(run.problem.range(run.problem.root)[1])
                 run.tick()
             self._begin(search)
             with run.phase("search"):

@@ -44,9 +44,10 @@ class SignTightening(Progressive):
 
     Examples
     --------
-    >>> from ennopt import Domain, Ensemble, Network
+    >>> from ennopt import Domain
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = SignTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> problem = Canonical.sum_of([net], Domain([-1.0], [2.0]))
+    >>> bounds = SignTightening().tighten(problem)
     >>> bounds.upper[0][1].round(2).tolist()
     [2.0]
     """
@@ -99,7 +100,7 @@ def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) ->
     known = NeuronBounds(
         ((*low[:k], np.array(own[:1])),), ((*high[:k], np.array(own[1:])),)
     )
-    problem = Canonical.sum_of([alone], job.domain, known)
+    problem = Canonical.sum_of([alone], job.problem.domain, known)
     signs = module.Signs(compile_model(problem), *known.flat(), instructions)
     tree = compiled_tree(signs, Tolerance(0.0, 0.0, tolerance))
     tree.plant()

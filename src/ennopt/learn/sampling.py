@@ -51,7 +51,7 @@ class LatinHypercube:
             [rng.permutation(count) for _ in range(domain.num_inputs)], axis=1
         )
         shares = (slices + rng.random(slices.shape)) / count
-        return domain.project(domain.lower + shares * domain.widths)
+        return domain.repair(domain.lower + shares * domain.widths)
 
     def box(self, function: Function, points: Array) -> Domain:
         """The whole domain, which the sample fills."""

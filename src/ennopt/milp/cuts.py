@@ -167,18 +167,21 @@ class IdealCuts:
 
 def _unstable_layers(formulation: Formulation) -> list[_UnstableLayer]:
     layers = []
-    members = zip(formulation.ensemble.members, formulation.neurons, strict=True)
-    for i, (member, columns) in enumerate(members):
+    stacks = zip(formulation.problem.networks, formulation.neurons, strict=True)
+    for i, (network, columns) in enumerate(stacks):
         before = formulation.inputs
-        lower, upper = formulation.domain.lower, formulation.domain.upper
+        lower, upper = (
+            formulation.problem.domain.lower,
+            formulation.problem.domain.upper,
+        )
         for k, at in enumerate(columns):
             rows = at.z != ABSENT
             there = before != ABSENT
             if rows.any():
                 layers.append(
                     _UnstableLayer(
-                        weights=member.weights[k][np.ix_(rows, there)],
-                        bias=member.biases[k][rows],
+                        weights=network.weights[k][np.ix_(rows, there)],
+                        bias=network.biases[k][rows],
                         lower=lower[there],
                         upper=upper[there],
                         inputs=before[there],

@@ -16,14 +16,15 @@ binary. The constants l, u are `NeuronBounds` and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices, LinearModel
-from ennopt.network import Array, Ensemble, Network
+from ennopt.network import Array, Network
 
 ABSENT = -1
 """Column of a variable that a stable neuron does not have."""
@@ -68,32 +69,31 @@ class Formulation:
     ----------
     model
         The linear model; the prediction is its objective.
-    ensemble, domain, bounds
+    problem, bounds
         What it was made from.
     inputs
         Columns of x, (num_inputs,).
     neurons
-        ``neurons[i][k]`` are the columns of hidden layer k of member i. A model of
+        ``neurons[i][k]`` are the columns of hidden layer k of network i. A model of
         the first layers only has fewer of them.
     """
 
     model: LinearModel
-    ensemble: Ensemble
-    domain: Domain
+    problem: Canonical
     bounds: NeuronBounds
     inputs: Indices
     neurons: tuple[tuple[LayerColumns, ...], ...]
 
     def point(self, columns: Array) -> Array:
         """The inputs of a vector of columns, in the domain, (num_inputs,)."""
-        return self.domain.repair(columns[self.inputs])
+        return self.problem.domain.repair(columns[self.inputs])
 
     def assignment(self, x: Array) -> Array:
         """All columns at the point x by the forward pass: a feasible solution."""
         v = np.zeros(self.model.num_columns)
         v[self.inputs] = x
-        for member, layers in zip(self.ensemble.members, self.neurons, strict=True):
-            values = member.preactivations(x)
+        for network, layers in zip(self.problem.networks, self.neurons, strict=True):
+            values = network.preactivations(x)
             for h, at in zip(values, layers, strict=False):
                 for columns, entries in (
                     (at.y, np.maximum(h, 0.0)),
@@ -133,32 +133,26 @@ class Formulation:
             Coefficients (num_columns,) and constant. Layer k may be the first one
             that the model leaves out.
         """
-        member = self.ensemble.members[i]
+        network = self.problem.networks[i]
         before = self.inputs if k == 0 else self.neurons[i][k - 1].y
         there = before != ABSENT
         form = np.zeros(self.model.num_columns)
-        form[before[there]] = member.weights[k][j, there]
-        return form, float(member.biases[k][j])
+        form[before[there]] = network.weights[k][j, there]
+        return form, float(network.biases[k][j])
 
     def __repr__(self) -> str:
-        return f"Formulation({self.ensemble!r}, {self.model!r})"
+        return f"Formulation({self.problem!r}, {self.model!r})"
 
 
 def big_m(
-    ensemble: Ensemble,
-    domain: Domain,
-    bounds: NeuronBounds,
-    *,
-    relaxed: bool = False,
+    problem: Canonical, bounds: NeuronBounds, *, relaxed: bool = False
 ) -> Formulation:
-    """The big-M model of the prediction of a one-output ensemble.
+    """The big-M model of a problem whose objective is a plain sum of outputs.
 
     Parameters
     ----------
-    ensemble
-        One output.
-    domain
-        The feasible set.
+    problem
+        One output over each network.
     bounds
         Finite for every hidden neuron: the only source of the constants.
     relaxed
@@ -167,71 +161,48 @@ def big_m(
 
     Examples
     --------
-    >>> from ennopt.tightening.relaxation import Interval
+    >>> from ennopt import Domain
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> box = Domain([-1.0], [2.0])
-    >>> made = big_m(Ensemble([net]), box, Interval().tighten(Ensemble([net]), box))
-    >>> made.model
+    >>> problem = Canonical.sum_of([net], Domain([-1.0], [2.0]))
+    >>> big_m(problem, problem.root).model
     LinearModel(7 columns, 2 integer; 6 rows, 14 entries)
     """
-    if ensemble.num_outputs != 1:
-        raise ValueError(
-            f"Expected an ensemble of one output, got {ensemble.num_outputs}. "
-            "Call Problem.maximized() first."
-        )
-    building = _Building(domain)
+    building = _Building(problem.domain)
     neurons = tuple(
-        building.add_layers(member, bounds, i, len(member.weights) - 1, relaxed)
-        for i, member in enumerate(ensemble.members)
+        building.add_layers(network, bounds, i, len(network.weights) - 1, relaxed)
+        for i, network in enumerate(problem.networks)
     )
-    made = Formulation(
-        building.model(), ensemble, domain, bounds, building.inputs, neurons
-    )
+    made = Formulation(building.model(), problem, bounds, building.inputs, neurons)
     objective, offset = np.zeros(made.model.num_columns), 0.0
-    for i, (weight, member) in enumerate(
-        zip(ensemble.weights, ensemble.members, strict=True)
-    ):
-        form, constant = made.preactivation(i, len(member.weights) - 1, 0)
-        objective += weight * form
-        offset += float(weight) * constant
-    return Formulation(
-        made.model.with_objective(objective, offset),
-        ensemble, domain, bounds, building.inputs, neurons,
-    )  # fmt: skip
+    for i, network in enumerate(problem.networks):
+        form, constant = made.preactivation(i, len(network.weights) - 1, 0)
+        objective += form
+        offset += constant
+    return replace(made, model=made.model.with_objective(objective, offset))
 
 
 def sub_network(
-    network: Network,
-    depth: int,
-    domain: Domain,
-    bounds: NeuronBounds,
-    *,
-    relaxed: bool = False,
+    problem: Canonical, depth: int, bounds: NeuronBounds, *, relaxed: bool = False
 ) -> Formulation:
-    """The model of the first `depth` hidden layers of one member, no objective yet.
+    """The model of the first `depth` hidden layers of one network, no objective yet.
 
     Take the objective for a neuron of the layer after them from
     ``preactivation(0, depth, j)``.
 
     Parameters
     ----------
-    network
-        The member.
+    problem
+        Of one network.
     depth
         Number of hidden layers in the model.
-    domain
-        The feasible set.
     bounds
-        Of this member alone.
+        Of its neurons.
     relaxed
         As for `big_m`.
     """
-    building = _Building(domain)
-    layers = building.add_layers(network, bounds, 0, depth, relaxed)
-    alone = Ensemble((network,), weights=np.ones(1))
-    return Formulation(
-        building.model(), alone, domain, bounds, building.inputs, (layers,)
-    )
+    building = _Building(problem.domain)
+    layers = building.add_layers(problem.networks[0], bounds, 0, depth, relaxed)
+    return Formulation(building.model(), problem, bounds, building.inputs, (layers,))
 
 
 class _Building:
@@ -246,6 +217,14 @@ class _Building:
         self._values: list[Array] = []
         self._sides: list[tuple[float, float]] = []
         self.inputs: Indices = np.arange(domain.num_inputs, dtype=np.int64)
+        # The constraints of the feasible set, wider by what a point may miss them.
+        rows = domain.rows
+        for k in range(rows.count):
+            (used,) = np.nonzero(rows.matrix[k])
+            self._columns.append(self.inputs[used])
+            self._values.append(rows.matrix[k, used])
+            low, high = rows.least[k] - rows.slack[k], rows.most[k] + rows.slack[k]
+            self._sides.append((float(low), float(high)))
 
     def add_layers(
         self,

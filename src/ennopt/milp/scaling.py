@@ -10,18 +10,17 @@ layer, and how far this may move a prediction is charged to the bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import UNIT
-from ennopt.domain import Domain
+from ennopt.canonical import Canonical
 from ennopt.milp.formulation import Formulation, big_m
 from ennopt.milp.model import LinearModel
 from ennopt.milp.solver import TIGHT_TOLERANCE, Backend, SolveOptions
-from ennopt.network import Array, Ensemble, Network
-from ennopt.problem import Problem
+from ennopt.network import Array, Network
 
 FAR = 2.0**10
 """An input whose range lies this many times its width from zero is far from it. Nearer,
@@ -33,25 +32,24 @@ LARGEST_EXPONENT = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centred:
-    """An ensemble and its box, with the inputs that are far from zero moved there.
+    """A problem with the inputs that are far from zero moved there.
 
     Parameters
     ----------
-    ensemble, domain
+    problem
         As seen from the new origin; neurons keep their values but for rounding.
     shift
         Where that is: original = centred + shift, (num_inputs,).
     error
-        How far the rounding of biases may move a prediction.
+        How far the rounding of biases may move the objective.
     """
 
-    ensemble: Ensemble
-    domain: Domain
+    problem: Canonical
     shift: Array
     error: float
 
 
-def centred(ensemble: Ensemble, domain: Domain) -> Centred:
+def centred(problem: Canonical) -> Centred:
     """Measure inputs that are far from zero from the middle of their range.
 
     Both ends of such a range are within a factor of two of its middle, so their
@@ -59,95 +57,97 @@ def centred(ensemble: Ensemble, domain: Domain) -> Centred:
 
     Examples
     --------
-    >>> one = Ensemble([Network([[[1.0]]], [[-2e6]])])
-    >>> moved = centred(one, Domain([2e6], [2e6 + 1.0]))
-    >>> moved.domain, moved.ensemble([0.5])
+    >>> from ennopt import Domain
+    >>> net = Network([[[1.0]]], [[-2e6]])
+    >>> moved = centred(Canonical.sum_of([net], Domain([2e6], [2e6 + 1.0])))
+    >>> moved.problem.domain, moved.problem.values(np.array([0.5]))
     (Domain(x0 in [-0.5, 0.5]), array([1.]))
     """
+    domain = problem.domain
     nearest = np.maximum(np.maximum(domain.lower, -domain.upper), 0.0)
     far = nearest > FAR * domain.widths
     shift = np.where(far, domain.lower + 0.5 * domain.widths, 0.0)
     if not far.any():
-        return Centred(ensemble, domain, shift, 0.0)
+        return Centred(problem, shift, 0.0)
     total = 0.0
-    operations = ensemble.num_inputs + 4.0
-    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
-        error = np.abs(member.weights[0]) @ np.abs(shift) + np.abs(member.biases[0])
+    operations = problem.num_inputs + 4.0
+    for network in problem.networks:
+        error = np.abs(network.weights[0]) @ np.abs(shift) + np.abs(network.biases[0])
         error = operations * UNIT * error
-        for w in member.weights[1:]:
+        for w in network.weights[1:]:
             error = np.abs(w) @ error
-        total += abs(float(weight)) * float(error.max())
-    moved = Domain(domain.lower - shift, domain.upper - shift, domain.names)
-    return Centred(ensemble.fold_input(1.0, shift), moved, shift, 2.0 * total)
+        total += float(error.max())
+    networks = tuple(network.fold_input(1.0, shift) for network in problem.networks)
+    moved = replace(
+        problem, networks=networks, domain=domain.moved(shift), origin=None, known=None
+    )
+    return Centred(moved, shift, 2.0 * total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Normalized:
-    """An ensemble, its box and its bounds in units of order one.
+    """A problem and its bounds in units of order one.
 
     Parameters
     ----------
-    ensemble, domain, bounds
+    problem, bounds
         In the new units.
     inputs
         Unit of each input: original = normalized * unit, (num_inputs,).
     output
-        Unit of the prediction.
+        Unit of the outputs and of their sum.
     neurons
-        ``neurons[i][k]`` are the units of layer k of member i, (width,); the outputs
-        of a member share one.
+        ``neurons[i][k]`` are the units of layer k of network i, (width,).
     """
 
-    ensemble: Ensemble
-    domain: Domain
+    problem: Canonical
     bounds: NeuronBounds
     inputs: Array
     output: float
     neurons: tuple[tuple[Array, ...], ...]
 
 
-def normalized(ensemble: Ensemble, domain: Domain, bounds: NeuronBounds) -> Normalized:
-    """Measure every input, every neuron and the prediction in a unit of its own.
+def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
+    """Measure every input, every neuron and the objective in a unit of its own.
 
     Examples
     --------
-    >>> from ennopt.tightening.relaxation import Interval
-    >>> one = Ensemble([Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])])
-    >>> box = Domain([0.0], [1e-3])
-    >>> same = normalized(one, box, Interval().tighten(one, box))
-    >>> same.ensemble(box.upper / same.inputs) * same.output == one(box.upper)
+    >>> from ennopt import Domain
+    >>> net = Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])
+    >>> problem = Canonical.sum_of([net], Domain([0.0], [1e-3]))
+    >>> same, top = normalized(problem, problem.root), problem.domain.upper
+    >>> same.problem.values(top / same.inputs) * same.output == problem.values(top)
     array([ True])
     """
-    inputs = _units(np.maximum(np.abs(domain.lower), np.abs(domain.upper)))
-    members, lower, upper, units = [], [], [], []
-    for i, member in enumerate(ensemble.members):
+    inputs = _units(problem.domain.reach)
+    ends = [
+        np.maximum(np.abs(low[-1]), np.abs(high[-1])).max()
+        for low, high in zip(bounds.lower, bounds.upper, strict=True)
+    ]
+    output = float(_units(np.array([np.sum(ends)]))[0])
+    networks, lower, upper, units = [], [], [], []
+    for i, network in enumerate(problem.networks):
         weights, biases, lows, highs, own = [], [], [], [], []
         before = inputs
-        for k, (w, b) in enumerate(member.layers()):
+        for k, (w, b) in enumerate(network.layers()):
             low, high = bounds.lower[i][k], bounds.upper[i][k]
             unit = _units(np.maximum(np.abs(low), np.abs(high)))
-            if k == len(member.weights) - 1:
-                unit = np.full_like(unit, unit.max())
+            if k == len(network.weights) - 1:
+                unit = np.full_like(unit, output)
             own.append(unit)
             weights.append(w * before / unit[:, None])
             biases.append(b / unit)
             lows.append(low / unit)
             highs.append(high / unit)
             before = unit
-        members.append(Network(tuple(weights), tuple(biases)))
+        networks.append(Network(tuple(weights), tuple(biases)))
         lower.append(tuple(lows))
         upper.append(tuple(highs))
         units.append(tuple(own))
-    factors = ensemble.weights * np.array([own[-1][0] for own in units])
-    output = float(_units(np.array([np.abs(factors).sum()]))[0])
     return Normalized(
-        ensemble=Ensemble(tuple(members), weights=factors / output),
-        domain=Domain(domain.lower / inputs, domain.upper / inputs, domain.names),
-        bounds=NeuronBounds(tuple(lower), tuple(upper)),
-        inputs=inputs,
-        output=output,
-        neurons=tuple(units),
-    )
+        Canonical.sum_of(networks, problem.domain.on_units(inputs)),
+        NeuronBounds(tuple(lower), tuple(upper)), inputs, output, tuple(units),
+    )  # fmt: skip
 
 
 def _units(sizes: Array) -> Array:
@@ -173,11 +173,11 @@ class ScaledModel:
 
     Examples
     --------
-    >>> from ennopt.tightening.relaxation import Interval
+    >>> from ennopt import Domain
     >>> from ennopt.milp.highs import Highs
-    >>> one = Ensemble([Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])])
-    >>> box = Domain([-1.0], [1e-3])
-    >>> scaled = ScaledModel.of(Problem(one, box), Interval().tighten(one, box))
+    >>> net = Network([[[3e6]], [[2e-9]]], [[0.0], [0.0]])
+    >>> problem = Canonical.sum_of([net], Domain([-1.0], [1e-3]))
+    >>> scaled = ScaledModel.of(problem, problem.root)
     >>> found = Highs().solve(scaled.model)
     >>> scaled.point(found.x), round(scaled.proved(found.bound, Highs()), 9)
     (array([0.001]), 6e-06)
@@ -188,11 +188,11 @@ class ScaledModel:
     formulation: Formulation
 
     @classmethod
-    def of(cls, problem: Problem, bounds: NeuronBounds) -> ScaledModel:
-        """The model of a canonical problem with bounds of its neurons on its domain."""
-        origin = centred(problem.ensemble, problem.domain)
-        units = normalized(origin.ensemble, origin.domain, bounds)
-        return cls(origin, units, big_m(units.ensemble, units.domain, units.bounds))
+    def of(cls, problem: Canonical, bounds: NeuronBounds) -> ScaledModel:
+        """The model of a problem with bounds of its neurons on its domain."""
+        origin = centred(problem)
+        units = normalized(origin.problem, bounds)
+        return cls(origin, units, big_m(units.problem, units.bounds))
 
     @property
     def model(self) -> LinearModel:
@@ -221,7 +221,7 @@ class ScaledModel:
         """
         margin = 0.0
         if solver is not None and self.model.num_integer:
-            low, high = self.units.bounds.prediction(self.units.ensemble.weights)
+            low, high = self.units.problem.range(self.units.bounds)
             margin = solver.capabilities.margin * (high - low) + TIGHT_TOLERANCE
         return (bound + margin) * self.units.output + self.origin.error
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.canonical import Canonical, Feature
 from ennopt.engine.search import halted
 from ennopt.milp import backend
 from ennopt.milp.scaling import ScaledModel
-from ennopt.milp.solver import Backend
+from ennopt.milp.solver import Backend, MilpStatus
 from ennopt.paper.halving import BoundedBox, Halving, OpenBoxes, best_first
 from ennopt.paper.preparation import BOUNDS_SHARE, first_points
 from ennopt.paper.solving import LiveSolve, Trust, limit_reached
@@ -24,6 +25,7 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening, deadline_after
+from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.tightening.stepwise import Heard, tighten_by_steps, unheard
 
 
@@ -48,6 +50,7 @@ class BigM:
     2.0
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     backend: str = "highs"
     tightening: tuple[Tightening, ...] = (Crown(), LpTightening())
     starts: int = 1000
@@ -57,10 +60,10 @@ class BigM:
         if self.starts < 0:
             raise ValueError(f"Expected starts >= 0, got {self.starts}.")
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         status = None
-        with tools.start(problem, self) as run:
+        with tools.start(problem, self, self.handles) as run:
             search = _BoxByBox(self.tightening, run, backend(self.backend))
             run.libraries += sorted({"highspy", search.solver.package})
             first_points(run, self.starts)
@@ -86,14 +89,13 @@ class _BoxByBox:
     def run_to_the_end(self) -> Status | None:
         """Tighten and solve the whole domain, then halves where a gap is left."""
         run, problem = self.run, self.run.problem
-        root = BoundedBox(
-            problem.domain, NeuronBounds.unknown(problem.ensemble), math.inf
-        )
+        unknown = NeuronBounds.unknown(problem.networks)
+        root = BoundedBox(problem.domain, unknown, math.inf)
         with run.phase("bounds"):
             allowed = min(run.remaining(), BOUNDS_SHARE * run.limits.seconds)
             root = self.tightened(root, allowed, self.prove)
         run.details["unstable"] = root.bounds.num_unstable
-        run.details["root_bound"] = root.bound
+        run.levels["root_bound"] = root.bound
         if run.ended() is not None:
             return None
         self.boxes.push(root)
@@ -106,26 +108,26 @@ class _BoxByBox:
 
     def prove(self, bounds: NeuronBounds) -> None:
         """What bounds of all neurons on the whole domain prove."""
-        self.run.prove(bounds.prediction(self.run.problem.ensemble.weights)[1])
+        self.run.prove(self.run.problem.range(bounds)[1])
 
     def tightened(
         self, box: BoundedBox, seconds: float, heard: Heard = unheard
     ) -> BoundedBox:
         """The box with bounds of its own."""
-        run, ensemble = self.run, self.run.problem.ensemble
+        run, problem = self.run, self.run.problem.on(box.domain)
         # Interval arithmetic as a step of its own: easy runs end after it.
         bounds = tighten_by_steps(
-            (Interval(), *self.tightening), ensemble, box.domain, box.bounds,
+            (Interval(), *self.tightening), problem, box.bounds,
             run.tools.executor, deadline_after(seconds),
             stop=lambda: halted(run), heard=heard,
         ).bounds  # fmt: skip
-        bound = min(box.bound, bounds.prediction(ensemble.weights)[1])
+        bound = min(box.bound, problem.range(bounds)[1])
         return replace(box, bounds=bounds, bound=bound)
 
     def solve(self, box: BoundedBox) -> Answer:
         """The answer of the solver to a box; the run hears of it while it works."""
         run = self.run
-        problem = Problem(run.problem.ensemble, box.domain)
+        problem = run.problem.on(box.domain)
         scaled = ScaledModel.of(problem, box.bounds)
         model = scaled.model
         self.solved += 1
@@ -142,6 +144,8 @@ class _BoxByBox:
 
         live = LiveSolve(run, self.solver, scaled, box.domain, prove)
         found = live.solve(model, run.remaining())
+        if found.status is MilpStatus.INFEASIBLE and not box.domain.is_box:
+            return Answer(None, -math.inf)
         if not found.status.has_bound:
             failure = found.message or found.status.value
             return fallback(Subproblem(problem, box.bounds), failure)

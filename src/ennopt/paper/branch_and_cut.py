@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical, Feature
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.solver import SMALLEST_VIOLATION, MilpStatus
 from ennopt.paper.halving import halve_to_the_end
@@ -17,7 +19,6 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Tightening
-from ennopt.tightening.relaxation import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class BranchAndCut:
     2.0
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     cut_limit: int = CUT_LIMIT
     violation: float = SMALLEST_VIOLATION
     tightening: tuple[Tightening, ...] = (LpTightening(),)
@@ -70,10 +72,10 @@ class BranchAndCut:
         if self.backend is not None:
             backend(self.backend)
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         status = None
-        with tools.start(problem, self) as run:
+        with tools.start(problem, self, self.handles) as run:
             solver = backend(self.backend or preferred_backend())
             run.libraries += sorted({"highspy", solver.package})
             run.details["backend"] = solver.name

@@ -28,7 +28,6 @@ from ennopt.paper.subproblems import (
     SubproblemSolver,
     solve_all,
 )
-from ennopt.problem import Problem
 from ennopt.result import Status
 from ennopt.run import Run
 
@@ -46,7 +45,7 @@ class BoundedBox:
     domain
         The box.
     bounds
-        Of the neurons of the ensemble, valid on it.
+        Of the neurons, valid on it.
     bound
         Of the prediction on it.
     depth
@@ -197,6 +196,8 @@ class Halving(Generic[B]):
         self.told(box, bound)
         if bound <= run.value + run.tolerance():
             boxes.close(bound)
+        elif bound == -math.inf:
+            boxes.close(bound)  # no point of the box meets the constraints
         elif answer.limit is not None or run.ended() is not None:
             boxes.push(replace(box, bound=bound))
         else:
@@ -231,7 +232,7 @@ def solve_whole(
     share
         Of the run's tolerance, which the answer may leave.
     """
-    problem = Problem(run.problem.ensemble, box.domain)
+    problem = run.problem.on(box.domain)
     subproblem = Subproblem(problem, box.bounds)
     answers = solve_all(run, solver, [subproblem], share * run.tolerance())
     return None if answers is None else answers[0]

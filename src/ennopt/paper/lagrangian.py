@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Crown
+from ennopt.canonical import Canonical, Feature
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
 from ennopt.milp.solver import MilpStatus
-from ennopt.network import Array, Ensemble
+from ennopt.network import Array
 from ennopt.paper.halving import (
     BoundedBox,
     Halving,
@@ -51,7 +51,6 @@ from ennopt.paper.subproblems import (
     ByMilp,
     Subproblem,
     SubproblemSolver,
-    centre,
     solve_all,
 )
 from ennopt.problem import Problem, relative_gap
@@ -88,7 +87,6 @@ class _Counts:
             "phase_two_subproblems": self.subproblems,
             "big_m_reversions": self.reversions,
             "subgradient_relaxations": self.relaxations,
-            "phase_two_root_bound": self.root_bound,
             "phase_two_start_gap": self.root_gap,
         }
 
@@ -140,13 +138,14 @@ class LagrangianSearch:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt.network import Ensemble, Network
     >>> nets = [Network([[[1.0]], [[s]]], [[0.5], [0.0]]) for s in (1.0, -0.5)]
     >>> problem = Problem(Ensemble(nets), Domain([-1.0], [1.0]))
     >>> LagrangianSearch().solve(problem, Tools()).value
     0.375
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     multipliers: StepRule = field(default_factory=Subgradient)
     fix_binaries: bool = True
     from_gradients: bool = False
@@ -171,14 +170,13 @@ class LagrangianSearch:
                     "a bound."
                 )
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Run the search alone, with linear relaxations as its neuron bounds."""
         status = None
-        with tools.start(problem, self) as run:
+        with tools.start(problem, self, self.handles) as run:
             run.libraries += sorted({"highspy", *self.packages()})
-            bounds = Crown().tighten(problem.ensemble, problem.domain)
-            begin(run, bounds)
-            status = self.search(run, bounds)
+            begin(run, run.problem.root)
+            status = self.search(run, run.problem.root)
         return run.finish(status)
 
     def packages(self) -> set[str]:
@@ -208,6 +206,7 @@ class LagrangianSearch:
                 return search.run_to_the_end()
         finally:
             run.details.update(search.counts.as_details())
+            run.levels["phase_two_root_bound"] = search.counts.root_bound
             run.details["phase_two_failures"] = search.trust.failures
 
 
@@ -226,15 +225,16 @@ class _PhaseTwo:
         self.halving = Halving(
             run, self.boxes, self._whole, self.trust, told=self._reverted
         )
-        ensemble = run.problem.ensemble
-        self.multipliers = Multipliers.zero(ensemble.num_members, ensemble.num_inputs)
+        self.multipliers = Multipliers.zero(
+            len(run.problem.networks), run.problem.num_inputs
+        )
 
     # The multipliers.
 
     def improve(self) -> None:
         """The updates before the search: the paper's subgradient algorithm."""
         run, config = self.run, self.config
-        if self.problem.ensemble.num_members < 2 or run.x is None:
+        if len(self.problem.networks) < 2 or run.x is None:
             return
         if config.from_gradients:
             self.multipliers = self._equal_slopes(run.x)
@@ -251,9 +251,7 @@ class _PhaseTwo:
         self.multipliers = last if fixed else best
 
     def _equal_slopes(self, x: Array) -> Multipliers:
-        ensemble = self.problem.ensemble
-        slopes = np.stack([m.gradient(x)[0] for m in ensemble.members])
-        slopes = slopes * ensemble.weights[:, None]
+        slopes = np.stack([n.gradient(x)[0] for n in self.problem.networks])
         costs = slopes.mean(axis=0) - slopes
         return Multipliers(-self.units.scaled_costs(costs[1:]))
 
@@ -273,10 +271,9 @@ class _PhaseTwo:
         run = self.run
         assert run.x is not None
         programs = []
-        ensemble = self.problem.ensemble
-        for i, member in enumerate(ensemble.members):
-            alone = Ensemble((member,), weights=ensemble.weights[i : i + 1])
-            made = big_m(alone, self.problem.domain, self.bounds.member(i))
+        for i, network in enumerate(self.problem.networks):
+            alone = Canonical.sum_of([network], self.problem.domain)
+            made = big_m(alone, self.bounds.member(i))
             binaries = made.binaries
             lower, upper = made.model.lower.copy(), made.model.upper.copy()
             at = made.assignment(run.x)
@@ -320,8 +317,7 @@ class _PhaseTwo:
             return None
         bound = lagrangian_bound([a.bound for a in answers], costs, domain)
         bound = self.trust.believed(domain, bound)
-        middle = centre(domain)
-        copies = np.array([middle if a.x is None else a.x for a in answers])
+        copies = np.array([domain.centre if a.x is None else a.x for a in answers])
         return copies, bound
 
     def _solve(
@@ -355,7 +351,7 @@ class _PhaseTwo:
         """Bound a node and close or split it; without time for it, it stays open."""
         sides = self.units.inputs(node.domain.upper)
         sides = sides - self.units.inputs(node.domain.lower)
-        alone = self.problem.ensemble.num_members < 2
+        alone = len(self.problem.networks) < 2
         if alone or np.all(sides <= self.config.revert):
             return self.halving.explore(node)
         relaxed = self._improved(node)
@@ -366,7 +362,7 @@ class _PhaseTwo:
         run = self.run
         self._count(node, bound)
         if bound > run.value + run.tolerance():
-            self._heuristic(node.domain, copies[0])
+            self._heuristic(copies[0])
         if bound <= run.value + run.tolerance():
             self.boxes.close(bound)
         else:
@@ -426,23 +422,18 @@ class _PhaseTwo:
                 _Node(child, self.bounds, bound, node.depth + 1, multipliers)
             )
 
-    def _heuristic(self, domain: Domain, copy: Array) -> None:
+    def _heuristic(self, copy: Array) -> None:
         """Maximize the first member near its copy; the value is the ensemble's."""
         reach = self.config.heuristic
         if reach <= 0 or self.run.ended() is not None:
             return
         whole, widths = self.problem.domain, self.problem.domain.widths
-        box = Domain(
-            whole.project(copy - reach * widths),
-            whole.project(copy + reach * widths),
-            domain.names,
+        near_copy = whole.within(
+            np.clip(copy - reach * widths, whole.lower, whole.upper),
+            np.clip(copy + reach * widths, whole.lower, whole.upper),
         )
-        ensemble = self.problem.ensemble
-        first = Ensemble(
-            ensemble.members[:1], weights=ensemble.weights[:1],
-            input_names=ensemble.input_names,
-        )  # fmt: skip
-        near = Subproblem(Problem(first, box), self.bounds.member(0))
+        first = Canonical.sum_of(self.problem.networks[:1], near_copy)
+        near = Subproblem(first, self.bounds.member(0))
         answers = self._solve([near], math.inf)
         if answers is not None and answers[0].x is not None:
             self.run.offer(answers[0].x)

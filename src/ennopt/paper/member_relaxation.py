@@ -15,12 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Crown
 from ennopt.bounds.rounding import UNIT
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.network import Array, Ensemble, Network
+from ennopt.network import Array, Network
 from ennopt.paper.halving import middle
-from ennopt.problem import Problem
 
 AGREEMENT = 1e-6
 """Copies this close, in scaled units, agree: splitting between them leads nowhere."""
@@ -42,12 +41,13 @@ class PaperUnits:
     output: float
 
     @classmethod
-    def of(cls, problem: Problem, output: float | None, seed: int = 0) -> PaperUnits:
+    def of(cls, problem: Canonical, output: float | None, seed: int = 0) -> PaperUnits:
         """Units of a problem; without `output`, the spread of random predictions."""
         if output is None:
             rng = np.random.default_rng(seed)
             values = problem.values(problem.domain.sample(1000, rng))
-            output = float(np.ptp(values)) or 1.0
+            output = float(np.ptp(values)) if values.size else 1.0
+            output = output or 1.0
         return cls(problem.domain, output)
 
     def inputs(self, x: Array) -> Array:
@@ -67,31 +67,23 @@ class PaperUnits:
         return costs * (self.domain.widths / self.output)
 
 
-def member_problems(problem: Problem, domain: Domain, costs: Array) -> list[Problem]:
+def member_problems(
+    problem: Canonical, domain: Domain, costs: Array
+) -> list[Canonical]:
     """The relaxation on `domain`: for each member, its prediction plus its cost.
 
     Parameters
     ----------
     problem
-        Canonical.
+        Whose networks are the members.
     domain
         The box of a node.
     costs
         Linear cost of each member's copy, (num_members, num_inputs).
     """
-    ensemble = problem.ensemble
     return [
-        Problem(
-            Ensemble(
-                (member, Network((cost[None],), (np.zeros(1),))),
-                weights=np.array([weight, 1.0]),
-                input_names=ensemble.input_names,
-            ),
-            domain,
-        )
-        for member, weight, cost in zip(
-            ensemble.members, ensemble.weights, costs, strict=True
-        )
+        Canonical.sum_of([network, Network((cost[None],), (np.zeros(1),))], domain)
+        for network, cost in zip(problem.networks, costs, strict=True)
     ]
 
 
@@ -102,13 +94,12 @@ def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> f
     charged here.
     """
     total = np.array([math.fsum(column) for column in costs.T])
-    reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
     sizes = math.fsum(abs(bound) for bound in bounds)
     rounding = 4.0 * len(bounds) * UNIT * sizes
-    return math.fsum(bounds) + float(np.abs(total) @ reach) + rounding
+    return math.fsum(bounds) + float(np.abs(total) @ domain.reach) + rounding
 
 
-def known_bounds(problem: Problem, bounds: NeuronBounds, i: int) -> NeuronBounds:
+def known_bounds(problem: Canonical, bounds: NeuronBounds, i: int) -> NeuronBounds:
     """Bounds of member i and, after it, of the linear cost beside it.
 
     Parameters
@@ -120,10 +111,9 @@ def known_bounds(problem: Problem, bounds: NeuronBounds, i: int) -> NeuronBounds
     i
         The member.
     """
-    cost = Ensemble((problem.ensemble.members[1],), weights=np.ones(1))
-    beside = Crown().tighten(cost, problem.domain)
+    cost = Canonical.sum_of(problem.networks[1:], problem.domain).root
     return NeuronBounds(
-        (bounds.lower[i], beside.lower[0]), (bounds.upper[i], beside.upper[0])
+        (bounds.lower[i], cost.lower[0]), (bounds.upper[i], cost.upper[0])
     )
 
 

@@ -53,7 +53,7 @@ def tighten_in_run(
         Books the time of steps; by default it is booked where the caller is.
     """
     return tighten_by_steps(
-        steps, run.problem.ensemble, run.problem.domain, None, run.tools.executor,
-        deadline_after(seconds), stop=lambda: halted(run),
+        steps, run.problem, None, run.tools.executor, deadline_after(seconds),
+        stop=lambda: halted(run),
         heard=lambda bounds: begin(run, bounds), phase=phase,
     )  # fmt: skip

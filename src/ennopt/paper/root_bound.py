@@ -7,8 +7,10 @@ and once with ideal cuts in rounds. No tree is searched.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical, Feature
 from ennopt.milp.scaling import ScaledModel
 from ennopt.paper.preparation import begin
 from ennopt.paper.strengthened import CUT_LIMIT, ROUNDS, root_rounds
@@ -47,6 +49,7 @@ class RootBound:
     2.0...
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     cut_limit: int = CUT_LIMIT
     rounds: int = ROUNDS
@@ -59,14 +62,14 @@ class RootBound:
         if not 0 <= self.reserve < 1:
             raise ValueError(f"Expected 0 <= reserve < 1, got {self.reserve}.")
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Bound the prediction; the value is that of one point."""
-        with tools.start(problem, self) as run:
+        with tools.start(problem, self, self.handles) as run:
             run.libraries.append("highspy")
             with run.phase("bounds"):
                 bounds = self._bounds(run)
             with run.phase("root"):
-                scaled = ScaledModel.of(problem, bounds)
+                scaled = ScaledModel.of(run.problem, bounds)
                 rounds = root_rounds(
                     scaled.formulation,
                     self.cut_limit,
@@ -76,10 +79,12 @@ class RootBound:
             run.count(1)
             after = scaled.proved(rounds.after)
             run.prove(after)
-            run.details |= {
-                "unstable": bounds.num_unstable,
+            run.levels |= {
                 "root_bound": scaled.proved(rounds.before),
                 "root_bound_after_cuts": after,
+            }
+            run.details |= {
+                "unstable": bounds.num_unstable,
                 "cuts": rounds.generated,
                 "rounds": rounds.rounds,
             }
@@ -92,8 +97,8 @@ class RootBound:
         """
         seconds = (1.0 - self.reserve) * run.remaining()
         steps = tighten_by_steps(
-            self.tightening, run.problem.ensemble, run.problem.domain, None,
-            run.tools.executor, deadline_after(seconds),
+            self.tightening, run.problem, None, run.tools.executor,
+            deadline_after(seconds),
             heard=lambda bounds: begin(run, bounds),
         )  # fmt: skip
         by_milps = [

@@ -41,12 +41,12 @@ its numerics, and halves of a box are easier; five are a solver out of order."""
 
 def contradicted(run: Run, domain: Domain, bound: float) -> bool:
     """Whether the best point known lies in a box and beats the bound claimed for it."""
-    if bound == -math.inf:
+    if bound == -math.inf and domain.is_box:
         return True  # no box is empty
     if run.x is None or not domain.contains(run.x):
         return False
     relative = SOUNDNESS_SLACK * max(1.0, abs(run.value))
-    return bound < run.value - min(ROUNDING * run.problem.scale(), relative)
+    return bound < run.value - min(ROUNDING * run.problem.scale, relative)
 
 
 def limit_reached(status: MilpStatus) -> Status | None:

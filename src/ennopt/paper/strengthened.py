@@ -234,6 +234,9 @@ class _StrengthenedSolve:
         chosen = self.separations(inequalities) if inside else ()
         found = live.solve(model, left, chosen)
         after = live.root_bound if inside else rounds.after
+        if found.status is MilpStatus.INFEASIBLE and not run.problem.domain.is_box:
+            run.prove(-math.inf)
+            return MilpStatus.OPTIMAL
         self.record(
             columns=model.num_columns,
             rows=scaled.model.num_rows,
@@ -241,9 +244,13 @@ class _StrengthenedSolve:
             solver_nodes=found.nodes,
             cuts=max(0, found.cuts - inequalities.count) + rounds.generated,
             inequalities=inequalities.count,
-            root_bound_before_cuts=scaled.proved(rounds.before),
-            root_bound_after_cuts=scaled.proved(min(after, rounds.before)),
         )
+        self.run.levels |= {
+            self.prefix + "root_bound_before_cuts": scaled.proved(rounds.before),
+            self.prefix + "root_bound_after_cuts": scaled.proved(
+                min(after, rounds.before)
+            ),
+        }
         self.notes(inside)
         if found.status.has_bound and not live.contradictory:
             return found.status

@@ -18,17 +18,17 @@ from typing import Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Interval
-from ennopt.domain import Domain
+from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.slices import in_slices
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
 from ennopt.network import Array
-from ennopt.problem import Problem
 from ennopt.result import Limits, Progress, Status
 from ennopt.run import Callback, Run
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Interval
 
 SUBPROBLEM_SHARE = 0.25
 """Share of the run's tolerance that the subproblems of a box may leave in all; the
@@ -43,17 +43,17 @@ PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subproblem:
-    """A canonical problem with bounds of its neurons, valid on its domain.
+    """A problem with bounds of its neurons, valid on its domain.
 
     Parameters
     ----------
     problem
         The objective of a member or of the ensemble, on a box.
     bounds
-        Of the neurons of its ensemble.
+        Of its neurons.
     """
 
-    problem: Problem
+    problem: Canonical
     bounds: NeuronBounds
 
 
@@ -112,17 +112,11 @@ class SubproblemSolver(Protocol):
         """Maximize; a true answer of `callback` ends the work early."""
 
 
-def centre(domain: Domain) -> Array:
-    """The middle of a box, (num_inputs,): a point where there is no better one."""
-    return 0.5 * (domain.lower + domain.upper)
-
-
 def fallback(subproblem: Subproblem, failure: str = "") -> Answer:
     """The bound that the neurons' bounds give by themselves."""
-    ensemble, domain = subproblem.problem.ensemble, subproblem.problem.domain
-    bounds = Interval().tighten(ensemble, domain, subproblem.bounds)
-    bound = bounds.prediction(ensemble.weights)[1]
-    return Answer(centre(domain), bound, failure=failure)
+    problem = subproblem.problem
+    bounds = Interval().tighten(problem, subproblem.bounds)
+    return Answer(problem.domain.centre, problem.range(bounds)[1], failure=failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +148,7 @@ class ByMilp:
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least
         problem = subproblem.problem
-        bounds = self.tightening.tighten(
-            problem.ensemble, problem.domain, subproblem.bounds
-        )
+        bounds = self.tightening.tighten(problem, subproblem.bounds)
         scaled = ScaledModel.of(problem, bounds)
 
         def told(moment: MilpProgress) -> object:
@@ -172,6 +164,8 @@ class ByMilp:
             seed=effort.seed,
         )
         found = solver.solve(scaled.model, options, SolveHooks(progress=told))
+        if found.status is MilpStatus.INFEASIBLE and not problem.domain.is_box:
+            return Answer(None, -math.inf, found.nodes)
         if not found.status.has_bound:
             return fallback(subproblem, found.message or found.status.value)
         return Answer(
@@ -210,25 +204,27 @@ class ByEngine:
         rng = np.random.default_rng(effort.seed)
         points = problem.domain.sample(SAMPLES, rng)
         values = problem.values(points)
-        size = problem.tolerance(float(values.max()), 1.0)
+        size = problem.tolerance(float(values.max(initial=0.0)), 1.0)
         tree = self.engine.scheme.open(problem, min(1.0, effort.slack / size))
         tree.plant()
-        tree.offer(points[int(np.argmax(values))])
-        nodes, stopped = 0, False
-        while tree.open and nodes < effort.nodes and not stopped:
+        if len(points):
+            tree.offer(points[int(np.argmax(values))])
+        nodes = 0
+        for count in in_slices(
+            tree,
+            nodes=effort.nodes,
+            remaining=lambda: effort.seconds - (time.perf_counter() - begin_at),
+            bytes=Limits().memory,
+            dive=self.engine.dive,
+            threads=effort.threads,
+        ):
+            nodes += count
             seconds = time.perf_counter() - begin_at
-            if seconds >= effort.seconds:
-                break
-            nodes += tree.explore(
-                nodes=effort.nodes - nodes,
-                seconds=min(PAUSE_SECONDS, effort.seconds - seconds),
-                bytes=Limits().memory,
-                dive=self.engine.dive,
-                threads=effort.threads,
-            )
             now = Progress(seconds, tree.value, tree.bound, nodes)
-            stopped = callback is not None and bool(callback(now))
-        return Answer(tree.best_point(), min(tree.bound, least.bound), nodes)
+            if callback is not None and callback(now):
+                break
+        x = tree.points()[0] if len(tree.points()) else None
+        return Answer(x, min(tree.bound, least.bound), nodes)
 
 
 def solve_all(

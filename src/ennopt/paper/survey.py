@@ -199,7 +199,9 @@ def lp_tree(
             best = found.value
             continue
         points.append(found.x)
-        best = max(best, float(formulation.ensemble(formulation.point(found.x))[0]))
+        x = formulation.point(found.x)
+        if formulation.problem.domain.contains(x):
+            best = max(best, float(formulation.problem.values(x)[0]))
         j = int(np.argmax(distance))
         for side in (0.0, 1.0):
             below, above = low.copy(), high.copy()

@@ -8,10 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.domain import Domain
+from ennopt.canonical import Canonical
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.formulation import big_m
-from ennopt.network import Ensemble
 from ennopt.paper.survey import Survey, survey
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
@@ -79,9 +78,9 @@ class Targeted:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt import Domain, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = Targeted().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> bounds = Targeted().tighten(Canonical.sum_of([net], Domain([-1.0], [2.0])))
     >>> bounds.upper[0][0].round(6).tolist()
     [2.0, 1.0]
     """
@@ -103,19 +102,17 @@ class Targeted:
 
     def tighten(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`."""
-        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+        """Bounds no looser than `bounds`, valid on the problem's domain."""
+        return self.run(problem, bounds, executor, deadline).bounds
 
     def run(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
@@ -128,7 +125,7 @@ class Targeted:
 
         Parameters
         ----------
-        ensemble, domain, bounds, executor, deadline
+        problem, bounds, executor, deadline
             As for `tighten`.
         stop
             Asked now and then; a true answer ends the work.
@@ -139,7 +136,7 @@ class Targeted:
         """
         with phase("lp_bounds"):
             known = tighten_by_steps(
-                self.first, ensemble, domain, bounds, executor, deadline,
+                self.first, problem, bounds, executor, deadline,
                 stop=stop, heard=heard,
             ).bounds  # fmt: skip
         name = self.backend or preferred_backend()
@@ -147,7 +144,7 @@ class Targeted:
             left = self.survey_share * seconds_left(deadline)
             # In the neurons' own units: the threshold is a pre-activation.
             seen = survey(
-                big_m(ensemble, domain, known),
+                big_m(problem, known),
                 backend(name),
                 self.nodes,
                 0.0 if stop() else min(self.survey_seconds, left),
@@ -164,7 +161,7 @@ class Targeted:
                     backend=name,
                     outputs=False,
                     seed=self.seed,
-                ).run(ensemble, domain, known, executor, deadline, chosen, stop)
+                ).run(problem, known, executor, deadline, chosen, stop)
         return Targets(
             done.bounds, done.neurons, done.solves,
             first=known, survey=seen, critical=critical,

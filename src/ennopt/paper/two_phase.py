@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Crown
+from ennopt.canonical import Canonical, Feature
 from ennopt.engine.values import first_values
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.solver import MilpStatus
@@ -25,6 +25,7 @@ from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.relaxation import Crown
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class MultiStart:
         """Tell the run what was found."""
         rng = np.random.default_rng(run.tools.seed)
         starts = run.problem.domain.sample(self.starts, rng)
-        first_values(run, starts, self.polished, stop=run.ended)
+        first_values(run.problem, starts, self.polished, run.offer, run.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class TwoPhase:
     0.375
     """
 
+    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
     tightening: tuple[Tightening, ...] = (Targeted(),)
     phase_one: PhaseOne | None = field(default_factory=PhaseOne)
     phase_two: LagrangianSearch | None = field(default_factory=LagrangianSearch)
@@ -149,10 +151,10 @@ class TwoPhase:
             ascent=MultiStart(),
         )  # fmt: skip
 
-    def solve(self, problem: Problem, tools: Tools) -> Result:
+    def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         status = None
-        with tools.start(problem, self) as run:
+        with tools.start(problem, self, self.handles) as run:
             solver = backend(self.backend or preferred_backend())
             self._record(run, solver.package)
             first_points(run, self.starts)
@@ -161,7 +163,7 @@ class TwoPhase:
                     self.ascent.offer(run)
             bounds = self._preprocess(run)
             run.details["unstable"] = bounds.num_unstable
-            several = problem.ensemble.num_members > 1
+            several = len(run.problem.networks) > 1
             second = self.phase_two if several or self.phase_one is None else None
             if self.phase_one is not None and run.ended() is None:
                 with run.phase("phase_one"):

@@ -29,9 +29,11 @@ class LpTightening(Progressive):
 
     Examples
     --------
-    >>> from ennopt import Domain, Ensemble, Network
+    >>> from ennopt import Domain, Network
+    >>> from ennopt.canonical import Canonical
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = LpTightening().tighten(Ensemble([net]), Domain([-1.0], [1.0]))
+    >>> problem = Canonical.sum_of([net], Domain([-1.0], [1.0]))
+    >>> bounds = LpTightening().tighten(problem)
     >>> bounds.upper[0][1].round(9).tolist()
     [1.0]
     """
@@ -43,7 +45,7 @@ class LpTightening(Progressive):
 
 
 def _solve(job: Job) -> Done:
-    made = sub_network(job.network, job.layer, job.domain, job.bounds, relaxed=True)
+    made = sub_network(job.problem, job.layer, job.bounds, relaxed=True)
     program = HotLp(made.model)
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper

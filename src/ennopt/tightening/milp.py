@@ -42,9 +42,11 @@ class MilpTightening(Progressive):
 
     Examples
     --------
-    >>> from ennopt import Domain, Ensemble, Network
+    >>> from ennopt import Domain, Network
+    >>> from ennopt.canonical import Canonical
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = MilpTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
+    >>> problem = Canonical.sum_of([net], Domain([-1.0], [2.0]))
+    >>> bounds = MilpTightening().tighten(problem)
     >>> bounds.upper[0][1].round(5).tolist()
     [2.0]
     """
@@ -64,7 +66,7 @@ class MilpTightening(Progressive):
 
 
 def _solve(method: MilpTightening, job: Job) -> Done:
-    made = sub_network(job.network, job.layer, job.domain, job.bounds)
+    made = sub_network(job.problem, job.layer, job.bounds)
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper
     solves = 0

@@ -12,17 +12,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.rounding import network_sizes, relative_error
-from ennopt.domain import Domain
+from ennopt.canonical import Canonical
 from ennopt.milp.model import Flags, Indices
 from ennopt.milp.scaling import centred, normalized
-from ennopt.network import Array, Ensemble, Network
+from ennopt.network import Array, Network
 from ennopt.tightening.relaxation import Interval
 
 LOGGER = logging.getLogger(__name__)
@@ -46,18 +45,17 @@ class Tightening(Protocol):
 
     def tighten(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`.
+        """Bounds no looser than `bounds`, valid on the problem's domain.
 
         Parameters
         ----------
-        ensemble, domain
-            What is bounded, and where.
+        problem
+            Whose neurons are bounded, and where.
         bounds
             What is already proved.
         executor
@@ -69,12 +67,12 @@ class Tightening(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """Some neurons of one layer of one member, in units of order one.
+    """Some neurons of one layer of one network, in units of order one.
 
     Parameters
     ----------
-    network, domain, bounds
-        The member alone; bounds of the layers before are what counts.
+    problem, bounds
+        The network alone; bounds of the layers before are what counts.
     layer
         Affine layer of the neurons.
     neurons
@@ -88,14 +86,18 @@ class Job:
         is left.
     """
 
-    network: Network
-    domain: Domain
+    problem: Canonical
     bounds: NeuronBounds
     layer: int
     neurons: Indices
     hidden: bool
     deadline: float | None
     stop: Callable[[], object] | None = None
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.problem.networks[0]
 
     def remaining(self) -> float:
         """Seconds left, perhaps infinite, never negative."""
@@ -151,19 +153,17 @@ class Progressive(abc.ABC):
 
     def tighten(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`."""
-        return self.run(ensemble, domain, bounds, executor, deadline).bounds
+        """Bounds no looser than `bounds`, valid on the problem's domain."""
+        return self.run(problem, bounds, executor, deadline).bounds
 
     def run(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
@@ -176,7 +176,7 @@ class Progressive(abc.ABC):
 
         Parameters
         ----------
-        ensemble, domain, bounds, executor, deadline
+        problem, bounds, executor, deadline
             As for `Tightening.tighten`.
         chosen
             Work on these neurons only, still only if unstable; ``None`` for all.
@@ -186,37 +186,31 @@ class Progressive(abc.ABC):
         """
         work, size = self._work()
         outputs = self.outputs
-        known = Interval().tighten(ensemble, domain, bounds)
+        networks = problem.networks
+        known = Interval().tighten(problem, bounds)
         worked = solves = 0
-        gamma = relative_error(ensemble.members)
-        slack = [
-            [gamma * size for size in network_sizes(member, domain.reach, high)]
-            for member, high in zip(ensemble.members, known.upper, strict=True)
-        ]
-        points = domain.sample(WITNESSES, np.random.default_rng(0))
-        seen = [member.preactivations(points) for member in ensemble.members]
+        slack = replace(problem, known=known).row_errors
+        points = problem.domain.sample(WITNESSES, np.random.default_rng(0))
+        seen = [network.preactivations(points) for network in networks]
         # What centring rounds is far less than `slack`, which counts all operations.
         alone = [
-            centred(Ensemble((member,), weights=np.ones(1)), domain)
-            for member in ensemble.members
+            centred(Canonical.sum_of([network], problem.domain)) for network in networks
         ]
-        for k in range(1, max(len(member.weights) for member in ensemble.members)):
+        for k in range(1, max(len(network.weights) for network in networks)):
             pending: list[tuple[int, Indices, Array, _Pending]] = []
             try:
-                for i, member in enumerate(ensemble.members):
-                    if k >= len(member.weights):
+                for i, network in enumerate(networks):
+                    if k >= len(network.weights):
                         continue
                     wanted = _wanted(known, i, k, chosen, outputs)
                     if not wanted.size:
                         continue
-                    one = alone[i]
-                    scaled = normalized(one.ensemble, one.domain, known.member(i))
-                    network = scaled.ensemble.members[0]
+                    scaled = normalized(alone[i].problem, known.member(i))
                     for begin in range(0, wanted.size, size):
                         some = wanted[begin : begin + size]
                         job = Job(
-                            network, scaled.domain, scaled.bounds, k, some,
-                            k < len(member.weights) - 1, deadline,
+                            scaled.problem, scaled.bounds, k, some,
+                            k < len(network.weights) - 1, deadline,
                             stop if executor is None else None,
                         )  # fmt: skip
                         start = _started(work, job, executor)
@@ -234,7 +228,7 @@ class Progressive(abc.ABC):
                 for _, _, _, future in pending:
                     future.cancel()
             if pending:
-                known = Interval().tighten(ensemble, domain, known)
+                known = Interval().tighten(problem, known)
         return Tightened(known, worked, solves)
 
 
@@ -250,7 +244,8 @@ def _kept(
     least = done.lower * unit - slack[some]
     most = done.upper * unit + slack[some]
     values = seen[:, some]
-    wrong = (least > values.min(axis=0)) | (most < values.max(axis=0))
+    wrong = least > values.min(axis=0, initial=np.inf)
+    wrong |= most < values.max(axis=0, initial=-np.inf)
     if wrong.any():
         LOGGER.warning(
             "Dropped bounds of %d neurons of member %d, layer %d: a solver "

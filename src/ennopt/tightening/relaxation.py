@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from ennopt.bounds.linear import network_bounds
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.bounds.rounding import relative_error
-from ennopt.domain import Domain
-from ennopt.network import Ensemble
+from ennopt.canonical import Canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +16,25 @@ class Interval:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt import Domain, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = Interval().tighten(Ensemble([net]), Domain([-1.0], [1.0]))
+    >>> bounds = Interval().tighten(Canonical.sum_of([net], Domain([-1.0], [1.0])))
     >>> round(float(bounds.upper[0][1][0]), 9)
     2.0
     """
 
     def tighten(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`, rounding included.
+        """Bounds no looser than `bounds`, valid on the domain, rounding included.
 
         `executor` and `deadline` are what slower tighteners take; not needed here.
         """
-        return _tightened(ensemble, domain, bounds, linear=False)
+        return _tightened(problem, bounds, linear=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +46,36 @@ class Crown:
 
     Examples
     --------
-    >>> from ennopt.network import Network
+    >>> from ennopt import Domain, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> bounds = Crown().tighten(Ensemble([net]), Domain([-1.0], [1.0]))
+    >>> bounds = Crown().tighten(Canonical.sum_of([net], Domain([-1.0], [1.0])))
     >>> round(float(bounds.upper[0][1][0]), 9)
     1.0
     """
 
     def tighten(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
     ) -> NeuronBounds:
-        """Bounds no looser than `bounds`, valid on `domain`, rounding included.
+        """Bounds no looser than `bounds`, valid on the domain, rounding included.
 
         `executor` and `deadline` are what slower tighteners take; not needed here.
         """
-        return _tightened(ensemble, domain, bounds, linear=True)
+        return _tightened(problem, bounds, linear=True)
 
 
 def _tightened(
-    ensemble: Ensemble, domain: Domain, bounds: NeuronBounds | None, *, linear: bool
+    problem: Canonical, bounds: NeuronBounds | None, *, linear: bool
 ) -> NeuronBounds:
     lower, upper = [], []
-    gamma = relative_error(ensemble.members)
-    for i, member in enumerate(ensemble.members):
+    domain = problem.domain
+    for i, network in enumerate(problem.networks):
         known = None if bounds is None else (bounds.lower[i], bounds.upper[i])
         low, high = network_bounds(
-            member, domain.lower, domain.upper, gamma, known, linear=linear
+            network, domain.lower, domain.upper, problem.gamma, known, linear=linear
         )
         lower.append(low)
         upper.append(high)

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Interval
-from ennopt.domain import Domain
-from ennopt.network import Ensemble
+from ennopt.canonical import Canonical
 from ennopt.tightening.progressive import Progressive, Tightened, Tightening
+from ennopt.tightening.relaxation import Interval
 
 Phase: TypeAlias = Callable[[str], AbstractContextManager[None]]
 """Opens a span of time under a name, such as `ennopt.run.Run.phase`."""
@@ -47,8 +46,7 @@ class Composite(Protocol):
 
     def run(
         self,
-        ensemble: Ensemble,
-        domain: Domain,
+        problem: Canonical,
         bounds: NeuronBounds | None = None,
         executor: Executor | None = None,
         deadline: float | None = None,
@@ -78,8 +76,7 @@ class Steps:
 
 def tighten_by_steps(
     steps: Sequence[Tightening],
-    ensemble: Ensemble,
-    domain: Domain,
+    problem: Canonical,
     bounds: NeuronBounds | None = None,
     executor: Executor | None = None,
     deadline: float | None = None,
@@ -94,7 +91,7 @@ def tighten_by_steps(
     ----------
     steps
         What comes after interval arithmetic.
-    ensemble, domain, bounds, executor, deadline
+    problem, bounds, executor, deadline
         As for `Tightening.tighten`; `deadline_after` makes a deadline.
     stop
         Asked after each step, and by steps that take long; a true answer ends the
@@ -108,33 +105,30 @@ def tighten_by_steps(
 
     Examples
     --------
-    >>> from ennopt.tightening.relaxation import Crown
-    >>> from ennopt.network import Network
+    >>> from ennopt import Crown, Domain, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
-    >>> ensemble, box, tops = Ensemble([net]), Domain([-1.0], [1.0]), []
+    >>> problem, tops = Canonical.sum_of([net], Domain([-1.0], [1.0])), []
     >>> def tell(bounds):
     ...     tops.append(round(float(bounds.upper[0][1][0]), 9))
-    >>> _ = tighten_by_steps([Crown()], ensemble, box, heard=tell)
+    >>> _ = tighten_by_steps([Crown()], problem, heard=tell)
     >>> tops
     [2.0, 1.0]
     """
-    known = Interval().tighten(ensemble, domain, bounds)
+    known = Interval().tighten(problem, bounds)
     heard(known)
     done: list[Tightened] = []
     for step in steps:
         if isinstance(step, Progressive):
             with phase("bounds"):
-                made = step.run(ensemble, domain, known, executor, deadline, stop=stop)
+                made = step.run(problem, known, executor, deadline, stop=stop)
         elif isinstance(step, Composite):
             made = step.run(
-                ensemble, domain, known, executor, deadline,
+                problem, known, executor, deadline,
                 stop=stop, heard=heard, phase=phase,
             )  # fmt: skip
         else:
             with phase("bounds"):
-                made = Tightened(
-                    step.tighten(ensemble, domain, known, executor, deadline)
-                )
+                made = Tightened(step.tighten(problem, known, executor, deadline))
         known = made.bounds
         done.append(made)
         heard(known)
