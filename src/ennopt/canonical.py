@@ -294,9 +294,24 @@ class Canonical:
         )
 
     @cached_property
-    def scale(self) -> float:
+    def size(self) -> float:
         """Largest magnitude that the objective can have on the set, generously."""
         return float(sum(sizes[-1].sum() for sizes in self.row_sizes)) * UPWARD
+
+    @cached_property
+    def scale(self) -> float:
+        """Largest magnitude that sums of absolute values can have in a forward pass.
+
+        It does not vanish where neurons are dead or members cancel, so it says what
+        counts as close to zero.
+        """
+        total = 0.0
+        for network, (weights, biases) in zip(self.networks, self.sizes, strict=True):
+            y = self.domain.reach
+            for w, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+                y = np.abs(w) @ y + np.abs(b)
+            total += float((weights @ y + biases).sum())
+        return total
 
     @cached_property
     def spread(self) -> float:

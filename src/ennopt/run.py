@@ -313,7 +313,7 @@ class Run:
         """
         if not bound < self.bound:
             return False
-        size = max(1.0, abs(self.value), self.problem.scale)
+        size = max(1.0, abs(self.value), self.problem.size)
         if bound < self.value - SOUNDNESS_SLACK * size:
             raise UnsoundBoundError(
                 f"Expected a bound of at least the value {self.value!r} found, got "

@@ -42,21 +42,25 @@ struct Majorant {
         const Layer& layer = stack.layers[s];
         const int count = at.actives(s);
         const int* list = at.active(s);
+        Vec sum = Vec{};  // of this layer alone: long sums round more
         for (int i = 0; i < count; ++i) {
           const int n = layer.first + list[i];
           w.coefficient[n] = row[i];
           const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
           row[i] = plus * w.slope[n] + minus * w.alpha[n];
           margin += vabs(row[i]) * layer.error[list[i]];
-          const Vec more = plus * w.shift[n] + row[i] * layer.bias[list[i]];
-          c += more;
-          base += more;
+          sum += plus * w.shift[n] + row[i] * layer.bias[list[i]];
         }
+        c += sum;
+        base += sum;
         transposed(layer, row, list, count, at.active(s - 1), at.actives(s - 1), w.trial);
         for (int i = 0; i < at.actives(s - 1); ++i) row[i] = w.trial[i];
       }
       const Layer& layer = stack.layers[0];
       const FirstLayer f = at.first();
+      // Of this stack alone: long sums round more.
+      Vec sum = Vec{}, fixed_sum = Vec{}, *form = w.gnew, *stable = w.gopen;
+      for (int p = 0; p < d; ++p) form[p] = stable[p] = Vec{};
       for (int i = 0; i < at.actives(0); ++i) {
         const int r = at.active(0)[i], n = layer.first + r;
         w.coefficient[n] = row[i];
@@ -64,14 +68,17 @@ struct Majorant {
         const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
         const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
         const Vec* wr = f.slopes + std::size_t(r) * d;
-        c += plus * w.shift[n] + slope * f.centre[r];
-        for (int p = 0; p < d; ++p) w.form[p] += slope * wr[p];
+        sum += plus * w.shift[n] + slope * f.centre[r];
+        for (int p = 0; p < d; ++p) form[p] += slope * wr[p];
         if (any(w.on[n])) {
           const Vec fixed = keep(w.on[n], row[i]);
-          base += fixed * f.centre[r];
-          for (int p = 0; p < d; ++p) w.base[p] += fixed * wr[p];
+          fixed_sum += fixed * f.centre[r];
+          for (int p = 0; p < d; ++p) stable[p] += fixed * wr[p];
         }
       }
+      c += sum;
+      base += fixed_sum;
+      for (int p = 0; p < d; ++p) w.form[p] += form[p], w.base[p] += stable[p];
     }
     return c;
   }
@@ -183,7 +190,11 @@ struct Majorant {
       const int first = model.stacks[m].layers[0].first;
       for (int i = 0; i < f.count; ++i)
         w.coef[i] = keep(w.unstable[first + f.list[i]], w.coefficient[first + f.list[i]]);
-      vertex_lines<1>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, &cnew);
+      Vec sum = Vec{};
+      for (int p = 0; p < d; ++p) w.gopen[p] = Vec{};
+      vertex_lines<1>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gopen, &sum);
+      cnew += sum;
+      for (int p = 0; p < d; ++p) w.gnew[p] += w.gopen[p];
     }
     value = mix(w.form, c, w.gnew, cnew, d, 1, value, all());
     for (int p = 0; p < d; ++p) w.form[p] -= halves.slope(w.multipliers, 1, p);

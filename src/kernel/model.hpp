@@ -73,7 +73,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::uint8_t kSlopeMax = 250, kFresh = 251, kOn = 254, kOff = 255;
 
 // A box is one block of doubles followed by one byte per neuron: bound, flag, cut
-// constant, cut slopes, lower, upper, states.
+// constant, cut slopes, lower, upper, states. The flag is one if the box was bounded once
+// already and only clipped since, else minus the number of generations in which only
+// rounding kept it open.
 struct BoxLayout {
   int inputs = 0, neurons = 0;
   std::size_t doubles() const { return 3 + 3 * std::size_t(inputs); }

@@ -56,6 +56,9 @@ Vec step_limit(Vec bound, double cutoff, double size, int most) {
               pick(distance <= 0.1 * size, splat(near), splat(far)));
 }
 
+// Generations in which only rounding keeps a node open before it is left as it is.
+constexpr double kPatience = 8.0;
+
 // A box whose sides are all below this share of the domain's trusts no inherited sign.
 constexpr double kThin = 0x1p-20;
 
@@ -157,7 +160,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
   }
   // Without slope steps the skipped rows' slopes would never improve.
-  Mask crowded = (flag == 0.0) & (open > kCrowdedShare * double(model.neurons));
+  Mask crowded = (flag <= 0.0) & (open > kCrowdedShare * double(model.neurons));
   if (settings.max_steps == 0) crowded = none();
 
   // 2. Bounds of the neurons.
@@ -273,7 +276,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       outcome.value = evaluate(model, outcome.point, w.forward);
       if (outcome.value < promised[lane]) std::memset(mine, kFresh, model.neurons);
     }
-    const bool first = *layout.flag(node) == 0.0;
+    const bool first = flag[lane] <= 0.0;
     if (share[lane] < settings.again && first) {
       *layout.flag(node) = 1.0;
       outcome.fate = Fate::again;
@@ -292,9 +295,15 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
         outcome.fate = Fate::split;
       }
     }
+    // Splitting is of little use where the rest is rounding.
+    const bool limited = least[lane] <= cutoff;
+    const bool tired = limited && flag[lane] <= -kPatience;
+    if (tired) outcome.fate = Fate::stuck;
     // Too thin to split: once more, with every row bounded.
-    if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;
-    *layout.flag(node) = outcome.fate == Fate::again ? 1.0 : 0.0;
+    else if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;
+    *layout.flag(node) = outcome.fate == Fate::again ? 1.0
+                         : limited                   ? std::fmin(flag[lane], 0.0) - 1.0
+                                                     : 0.0;
   }
   return 2.0 * kLanes * w.products;
 }

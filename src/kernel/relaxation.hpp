@@ -131,6 +131,7 @@ struct Bounder {
       const double* bias = w.packed_bias + s * wide();
       if (settings.row_slopes)
         along<2>(signs, jacobian(s), d, list, count, nullptr, w.deviation);
+      Vec sum[kTile] = {};  // of this layer alone: long sums round more
       for (int i = 0; i < count; ++i) {
         const int n = layer.first + list[i];
         const Vec su = w.slope[n], tu = w.shift[n], b = splat(bias[i]);
@@ -145,10 +146,11 @@ struct Bounder {
           }
           const Vec plus = vmax(row[t], Vec{}), minus = vmin(row[t], Vec{});
           row[t] = plus * su + minus * below[t % 2];
-          c[t] += plus * tu + row[t] * b;
+          sum[t] += plus * tu + row[t] * b;
           margin[t] += vabs(row[t]) * error;
         }
       }
+      for (int t = 0; t < kTile; ++t) c[t] += sum[t];
       gemm(w.rows, count, w.packed + w.packed_at[s], actives(s - 1), w.next);
       w.products += double(count) * (kTile * actives(s - 1) + 2 * d);
       Vec* swap = w.rows;
@@ -166,6 +168,7 @@ struct Bounder {
     const int count = actives(0);
     const int* list = active(0);
     int fixeds = 0, opens = 0;
+    Vec sum[kTile] = {};
     for (int i = 0; i < count; ++i) {
       const int r = list[i], n = layer.first + r;
       const Vec* row = w.rows + i * kTile;
@@ -175,7 +178,7 @@ struct Bounder {
         for (int t = 0; t < kTile; ++t) {
           const Vec a = keep(w.on[n], row[t]);
           w.first[fixeds * kTile + t] = a;
-          c[t] += a * f.centre[r];
+          sum[t] += a * f.centre[r];
         }
         ++fixeds;
       }
@@ -188,7 +191,11 @@ struct Bounder {
     for (int x = 0; x < d * kTile; ++x) w.stable[x] = Vec{};
     spread<kTile>(w.first, f.slopes, d, fixed(), fixeds, w.stable);
     Vec constant[kTile];
-    for (int t = 0; t < kTile; ++t) constant[t] = c[t];
+    for (int t = 0; t < kTile; ++t) {
+      c[t] += sum[t];
+      constant[t] = c[t];
+      sum[t] = Vec{};
+    }
     for (int i = 0; i < opens; ++i) {
       const int r = f.list[i], n = layer.first + r;
       for (int t = 0; t < kTile; ++t) {
@@ -196,9 +203,10 @@ struct Bounder {
         const Vec plus = vmax(a, Vec{}), minus = vmin(a, Vec{});
         const Vec slope = plus * w.slope[n] + minus * w.under[n];
         w.first[i * kTile + t] = slope;
-        c[t] += plus * w.shift[n] + slope * f.centre[r];
+        sum[t] += plus * w.shift[n] + slope * f.centre[r];
       }
     }
+    for (int t = 0; t < kTile; ++t) c[t] += sum[t];
     for (int x = 0; x < d * kTile; ++x) w.g[x] = w.stable[x];
     spread<kTile>(w.first, f.slopes, d, f.list, opens, w.g);
     w.products += double(kTile) * d * (fixeds + opens);

@@ -35,7 +35,7 @@ class Case:
         self.problem = canonical(ensemble, domain)
         networks = self.problem.networks
         self.sum = Ensemble(networks, weights=np.ones(len(networks)))
-        self.bounds = tightening.tighten(self.sum, domain)
+        self.bounds = tightening.tighten(self.problem)
         self.model = compile_model(self.problem)
         self.scheme = MODULE.Signs(self.model, *self.bounds.flat(), name)
         self.reference = SignPrograms(self.problem, self.bounds)

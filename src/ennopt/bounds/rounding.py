@@ -26,8 +26,12 @@ UNIT = 2.0**-53
 TINY = 1e-300
 """Absolute floor of a margin: covers underflow, where relative errors mean nothing."""
 
-ROUNDINGS_PER_TERM = 8
-"""Additions to one constant, per neuron, and the terms of size m among them."""
+ROUNDINGS_PER_TERM = 16
+"""For each term of a layer's sums: products, two terms of its constant, and in the first
+layer four terms more of the anchored lines, each of size m or twice that."""
+
+ROUNDINGS_PER_SUM = 4
+"""For each layer and each network whose constants are added up."""
 
 ROUNDINGS_PER_LINE = 128
 """Roundings of lines, their mixes and the products of one neuron, generously."""
@@ -39,12 +43,15 @@ UPWARD = 1.0 + 1e-12
 def relative_error(networks: Iterable[Network]) -> float:
     """The factor `gamma` of bounds of these networks and of their sum.
 
-    Constants are summed over all neurons of all networks; everything else is shorter.
+    Sums run over the neurons of one layer, or over the inputs; their results are added
+    up over the layers of a network, and over the networks.
     """
-    terms = sum(
-        sum(int(w.shape[0]) for w in n.weights) + n.num_inputs for n in networks
-    )
-    return (ROUNDINGS_PER_TERM * terms + ROUNDINGS_PER_LINE) * UNIT
+    networks = list(networks)
+    longest = max(max(*w.shape) for n in networks for w in n.weights)
+    inputs = max(n.num_inputs for n in networks)
+    sums = sum(1 for _ in networks) + max(len(n.weights) for n in networks)
+    roundings = ROUNDINGS_PER_TERM * (longest + inputs) + ROUNDINGS_PER_SUM * sums
+    return (roundings + ROUNDINGS_PER_LINE) * UNIT
 
 
 def row_sizes(weights: Array, biases: Array, reach: Array) -> Array:

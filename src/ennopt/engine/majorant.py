@@ -56,7 +56,7 @@ class Majorant:
         open_others = (nodes.states < ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
         # Without slope steps the skipped rows' slopes would never improve.
-        able = (nodes.flag == 0.0) & (settings.max_steps > 0)
+        able = (nodes.flag <= 0.0) & (settings.max_steps > 0)
         self.crowded = (open_others.sum(axis=1) > share) & able
         self.layers: list[list[Layer]] = []
         self.firsts: list[FirstLayer | None] = []

@@ -31,6 +31,10 @@ THIN = 2.0**-20
 """A box with all sides below this share of the domain's trusts no inherited sign."""
 
 
+PATIENCE = 8
+"""Generations in which only rounding keeps a node open before it is left as it is."""
+
+
 def step_limit(bound: Array, cutoff: float, size: float, most: int) -> Array:
     """How many slope steps a node deserves: more when it is close to the cutoff.
 
@@ -168,9 +172,13 @@ def bound_nodes(
     promised = at_point - errors
     wrong = ~closed & (promised > cutoff) & (values < promised)
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)
-    again = ~closed & (share < settings.again) & (nodes.flag == 0.0)
-    fate, split, middle = branch(nodes, scores, closed, again)
-    nodes.flag = np.where(closed, nodes.flag, np.where(fate == Fate.AGAIN, 1.0, 0.0))
+    again = ~closed & (share < settings.again) & (nodes.flag <= 0.0)
+    limited = least <= cutoff  # splitting is of little use: the rest is rounding
+    tired = limited & (nodes.flag <= -PATIENCE)
+    fate, split, middle = branch(nodes, scores, closed, again, tired)
+    waiting = np.where(limited, np.minimum(nodes.flag, 0.0) - 1.0, 0.0)
+    flag = np.where(fate == Fate.AGAIN, 1.0, waiting)
+    nodes.flag = np.where(closed, nodes.flag, flag)
     dropped = np.where(leaning, cutoff, -np.inf)
     dropped = np.where(closed, np.maximum(dropped, nodes.bound), dropped)
     lows = [layer.low for layers in above.layers for layer in layers]
@@ -184,7 +192,7 @@ def bound_nodes(
 
 
 def branch(
-    nodes: Nodes, scores: Array, closed: Flags, again: Flags
+    nodes: Nodes, scores: Array, closed: Flags, again: Flags, tired: Flags
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]:
     """Fate of each node, and the middle of the input of the largest score."""
     middles = 0.5 * (nodes.lower + nodes.upper)
@@ -192,8 +200,9 @@ def branch(
     ranked = np.where(possible, scores, -np.inf)
     split = np.argmax(ranked, axis=1)
     # Too thin to split: once more, with every row bounded.
-    thin = np.where(nodes.flag == 0.0, Fate.AGAIN, Fate.STUCK)
+    thin = np.where(nodes.flag <= 0.0, Fate.AGAIN, Fate.STUCK)
     fate = np.where(possible.any(axis=1), Fate.SPLIT, thin)
+    fate = np.where(tired, Fate.STUCK, fate)
     fate = np.where(closed, Fate.CLOSED, np.where(again, Fate.AGAIN, fate))
     split = np.where(fate == Fate.SPLIT, split, -1)
     middle = np.where(split >= 0, middles[np.arange(len(split)), split], 0.0)

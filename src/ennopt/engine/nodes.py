@@ -74,7 +74,8 @@ class Nodes:
     bound
         Proved for each node, (num_nodes,).
     flag
-        1 if the node was bounded once already and only clipped since, (num_nodes,).
+        1 if the node was bounded once already and only clipped since; else minus the
+        number of generations in which only rounding kept it open, (num_nodes,).
     constant, cut
         The inherited majorant, (num_nodes,) and (num_nodes, num_inputs).
     lower, upper

@@ -23,7 +23,7 @@ from ennopt.problem import ZERO_SHARE
 CLOSING_SHARE = 1.0 - 1e-6
 """Share of the tolerance that nodes are pruned with: rounding needs the rest."""
 
-NOISE_SHARE = 16.0
+NOISE_SHARE = 4.0
 """A gap below this many times the objective's noise is not asked for."""
 
 POOL = 8

@@ -46,7 +46,7 @@ def contradicted(run: Run, domain: Domain, bound: float) -> bool:
     if run.x is None or not domain.contains(run.x):
         return False
     relative = SOUNDNESS_SLACK * max(1.0, abs(run.value))
-    return bound < run.value - min(ROUNDING * run.problem.scale, relative)
+    return bound < run.value - min(ROUNDING * run.problem.size, relative)
 
 
 def limit_reached(status: MilpStatus) -> Status | None:
