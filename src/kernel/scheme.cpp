@@ -10,11 +10,11 @@ namespace {
 
 constexpr int kMostLanes = 8;
 
-// A box is finished by linear programs if bounding it took away less than this share of
-// its parent's distance to the cutoff, and so few neurons are unstable; within so many
-// programs.
+// A box is finished by linear programs if very few of its neurons are unstable, or few and
+// bounding it took away less than this share of its parent's distance to the cutoff;
+// within so many programs.
 constexpr double kSlow = 0.8;
-constexpr int kFewNeurons = 32, kMostPrograms = 64;
+constexpr int kVeryFewNeurons = 8, kFewNeurons = 32, kMostPrograms = 64;
 
 }  // namespace
 
@@ -41,9 +41,9 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
   const double operations = table_->bound(*model_, settings_, layout_, cutoff, nodes,
                                           count, outcomes, scratch, nullptr);
   for (int i = 0; i < count; ++i) {
-    const double excess = nodes[i][0] - cutoff, was = before[i] - cutoff;
-    const bool slow = excess > kSlow * was && std::isfinite(was);
-    if (slow && outcomes[i].fate == Fate::split && unstable(nodes[i]) <= kFewNeurons)
+    if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
+    const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
+    if (unstable(nodes[i]) <= (slow ? kFewNeurons : kVeryFewNeurons))
       finish(cutoff, nodes[i], outcomes[i], scratch);
   }
   return operations;

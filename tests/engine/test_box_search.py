@@ -288,7 +288,8 @@ def test_the_plain_tree_and_the_compiled_tree_take_the_same_nodes(seed):
     rng = np.random.default_rng(seed)
     num_inputs = 2 + seed % 3
     ensemble = random_ensemble(rng, 2, num_inputs, (8, 6))
-    problem = Problem(ensemble, Domain([-1.0] * num_inputs, [1.0] * num_inputs))
+    domain = Domain([-1.0] * num_inputs, [1.0] * num_inputs)
+    problem = canonical(ensemble, domain)
     x = BoxSearch().solve(problem, Tools(Limits(gap=1e-9))).x
     waiting, count = [], 0
     for tree in both_trees(problem, x):

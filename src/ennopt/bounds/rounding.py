@@ -27,8 +27,8 @@ TINY = 1e-300
 """Absolute floor of a margin: covers underflow, where relative errors mean nothing."""
 
 ROUNDINGS_PER_TERM = 16
-"""For each term of a layer's sums: products, two terms of its constant, and in the first
-layer four terms more of the anchored lines, each of size m or twice that."""
+"""For each term of a layer's sums: products, two terms of its constant, and in the
+first layer four terms more of the anchored lines, each of size m or twice that."""
 
 ROUNDINGS_PER_SUM = 4
 """For each layer and each network whose constants are added up."""

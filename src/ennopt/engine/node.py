@@ -31,6 +31,10 @@ THIN = 2.0**-20
 """A box with all sides below this share of the domain's trusts no inherited sign."""
 
 
+NOISE = 3.0
+"""A bound this many margins above the cutoff is kept there by rounding: bounds of
+neurons carry margins of their own."""
+
 PATIENCE = 8
 """Generations in which only rounding keeps a node open before it is left as it is."""
 
@@ -173,7 +177,8 @@ def bound_nodes(
     wrong = ~closed & (promised > cutoff) & (values < promised)
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)
     again = ~closed & (share < settings.again) & (nodes.flag <= 0.0)
-    limited = least <= cutoff  # splitting is of little use: the rest is rounding
+    # Splitting is of little use where the rest is rounding.
+    limited = least <= cutoff + NOISE * margin
     tired = limited & (nodes.flag <= -PATIENCE)
     fate, split, middle = branch(nodes, scores, closed, again, tired)
     waiting = np.where(limited, np.minimum(nodes.flag, 0.0) - 1.0, 0.0)

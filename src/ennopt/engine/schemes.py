@@ -22,10 +22,10 @@ from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
 
-SLOW, FEW_NEURONS, MOST_PROGRAMS = 0.8, 32, 64
-"""A box is finished by linear programs if bounding it took away less than this share of
-its parent's distance to the cutoff, and so few neurons are unstable; within so many
-programs."""
+SLOW, VERY_FEW_NEURONS, FEW_NEURONS, MOST_PROGRAMS = 0.8, 8, 32, 64
+"""A box is finished by linear programs if very few of its neurons are unstable, or few
+and bounding it took away less than this share of its parent's distance to the cutoff;
+within so many programs. As in src/kernel/scheme.cpp."""
 
 
 class Scheme(Protocol):
@@ -146,11 +146,12 @@ class PlainBoxes:
             )
         ]  # fmt: skip
         points = [out.points[np.argsort(out.values)[-1:]]]
+        was, most = rows[:, 0] - cutoff, np.full(len(rows), VERY_FEW_NEURONS)
         with np.errstate(invalid="ignore"):
-            excess, was = batch.bound - cutoff, rows[:, 0] - cutoff
-        slow = (out.fate == Fate.SPLIT) & (excess > SLOW * was) & np.isfinite(was)
-        few = (batch.states < ON).sum(axis=1) <= FEW_NEURONS
-        for i in np.flatnonzero(slow & few).tolist():
+            most[batch.bound - cutoff > SLOW * was] = FEW_NEURONS
+        few = (batch.states < ON).sum(axis=1) <= most
+        chosen = (out.fate == Fate.SPLIT) & np.isfinite(was) & few
+        for i in np.flatnonzero(chosen).tolist():
             found[i], more = self._finished(found[i], out, i, batch, cutoff)
             points.append(more)
         return found, np.concatenate(points)
