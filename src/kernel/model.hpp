@@ -119,6 +119,7 @@ struct Outcome {
   double middle = 0.0;          // and at which value
   double dropped = -kInfinity;  // no point that was closed or left out is better
   bool whole = true;            // false if the work on the node only paused
+  bool doubted = false;         // true if the signs of a box were forgotten
   double value = 0.0;           // objective at `point`
   double* point = nullptr;
 };

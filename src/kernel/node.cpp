@@ -278,7 +278,8 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     // children decide all of them anew.
     if (promised[lane] > cutoff) {
       outcome.value = evaluate(model, outcome.point, w.forward);
-      if (outcome.value < promised[lane]) std::memset(mine, kFresh, model.neurons);
+      outcome.doubted = outcome.value < promised[lane];
+      if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
     }
     const bool first = flag[lane] <= 0.0;
     if (share[lane] < settings.again && first) {

@@ -42,6 +42,7 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
                                           count, outcomes, scratch, nullptr);
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
+    if (outcomes[i].doubted) continue;
     const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
     if (unstable(nodes[i]) <= (slow ? kFewNeurons : kVeryFewNeurons))
       finish(cutoff, nodes[i], outcomes[i], scratch);
@@ -77,6 +78,7 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, void* scratch)
     node[0] = own[0];
     return;
   }
+  if (again.doubted) return;  // what is known of stable neurons is not written down
   ranges.lower.assign(layout_.lower(node), layout_.lower(node) + d);
   ranges.upper.assign(layout_.upper(node), layout_.upper(node) + d);
   const std::uint8_t* states = layout_.states(own);

@@ -190,7 +190,7 @@ def bound_nodes(
     highs = [layer.high for layers in above.layers for layer in layers]
     nothing = np.zeros((len(best), 0))
     return Bounded(
-        fate, split, middle, dropped, points, values,
+        fate, split, middle, wrong, dropped, points, values,
         np.concatenate([nothing, *lows], axis=1),
         np.concatenate([nothing, *highs], axis=1), scores,
     )  # fmt: skip

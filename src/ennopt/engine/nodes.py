@@ -136,6 +136,8 @@ class Bounded:
     ----------
     fate, split, middle
         What becomes of each node, the input to branch on and where, (num_nodes,).
+    doubted
+        Whether the signs of its neurons were forgotten, (num_nodes,).
     dropped
         No point that was closed, clipped away or excluded by the cut here is better,
         (num_nodes,); ``-inf`` if nothing was.
@@ -151,6 +153,7 @@ class Bounded:
     fate: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     middle: Array
+    doubted: Flags
     dropped: Array
     points: Array
     values: Array

@@ -150,7 +150,7 @@ class PlainBoxes:
         with np.errstate(invalid="ignore"):
             most[batch.bound - cutoff > SLOW * was] = FEW_NEURONS
         few = (batch.states < ON).sum(axis=1) <= most
-        chosen = (out.fate == Fate.SPLIT) & np.isfinite(was) & few
+        chosen = (out.fate == Fate.SPLIT) & np.isfinite(was) & few & ~out.doubted
         for i in np.flatnonzero(chosen).tolist():
             found[i], more = self._finished(found[i], out, i, batch, cutoff)
             points.append(more)
