@@ -27,6 +27,11 @@ def canonical(ensemble: Ensemble, domain: Domain) -> Canonical:
     return Canonical.of(Problem(ensemble, domain))
 
 
+def members(ensemble: Ensemble, domain: Domain) -> Canonical:
+    """The members as they are, neither weighted nor merged: for facts about neurons."""
+    return Canonical.sum_of(ensemble.members, domain)
+
+
 # Ensembles small enough to enumerate.
 
 
