@@ -61,9 +61,7 @@ def test_bounds_are_told_as_they_become_known_and_only_get_tighter():
 @pytest.mark.parametrize("first", [Crown(), LpTightening(), Targeted(nodes=20)])
 def test_a_true_answer_ends_the_work_with_what_is_known(first):
     problem = case()
-    steps = tighten_by_steps(
-        [first, MilpTightening()], problem, stop=lambda: True
-    )
+    steps = tighten_by_steps([first, MilpTightening()], problem, stop=lambda: True)
     assert len(steps.done) == 1  # the second was not begun
     assert steps.done[0].solves == 0  # and the first did not work for long
     points = problem.domain.sample(500, np.random.default_rng(0))
@@ -92,13 +90,9 @@ def test_what_each_step_did_is_counted():
 def test_a_deadline_in_the_past_leaves_interval_arithmetic():
     problem = case()
     past = time.perf_counter() - 1.0
-    steps = tighten_by_steps(
-        [LpTightening(), MilpTightening()], problem, deadline=past
-    )
+    steps = tighten_by_steps([LpTightening(), MilpTightening()], problem, deadline=past)
     assert sum(done.solves for done in steps.done) == 0
-    np.testing.assert_array_equal(
-        flat(steps.bounds), flat(Interval().tighten(problem))
-    )
+    np.testing.assert_array_equal(flat(steps.bounds), flat(Interval().tighten(problem)))
 
 
 def test_time_is_booked_under_the_names_of_the_parts():

@@ -206,7 +206,9 @@ def test_serial_and_parallel_answers_are_identical(tightener, pool, workers):
 @every
 def test_a_deadline_in_the_past_still_gives_bounds(tightener):
     ensemble, domain = wide_case()
-    bounds = tightener.tighten(members(ensemble, domain), deadline=time.perf_counter() - 1.0)
+    bounds = tightener.tighten(
+        members(ensemble, domain), deadline=time.perf_counter() - 1.0
+    )
     points = domain.sample(100, np.random.default_rng(0))
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
     assert_within(bounds, Interval().tighten(members(ensemble, domain)))
@@ -280,7 +282,9 @@ def test_a_decided_sign_saves_the_second_program():
         ((np.array([1.0]), np.array([9.0]), np.array([9.0])),),
     )
     # Interval arithmetic sees it at once: nothing is left to solve.
-    assert MilpTightening(outputs=False).run(members(ensemble, domain), loose).solves == 0
+    assert (
+        MilpTightening(outputs=False).run(members(ensemble, domain), loose).solves == 0
+    )
     # Here it does not: h = relu(x) - relu(x) - 1/2.
     twice = Network(
         ([[1.0], [1.0]], [[1.0, -1.0]], [[1.0]]), ([0.0, 0.0], [-0.5], [0.0])
@@ -321,7 +325,9 @@ def test_chains_are_as_tight_as_their_last_step():
     ensemble, domain = wide_case()
     steps = (Crown(), LpTightening())
     chain = tighten_by_steps(steps, members(ensemble, domain)).bounds
-    lp = LpTightening().tighten(members(ensemble, domain), Crown().tighten(members(ensemble, domain)))
+    lp = LpTightening().tighten(
+        members(ensemble, domain), Crown().tighten(members(ensemble, domain))
+    )
     assert_within(chain, lp)
     assert_within(lp, chain)
     nothing = tighten_by_steps((), members(ensemble, domain)).bounds
