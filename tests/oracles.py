@@ -32,6 +32,11 @@ def members(ensemble: Ensemble, domain: Domain) -> Canonical:
     return Canonical.sum_of(ensemble.members, domain)
 
 
+def summed(problem: Canonical) -> Ensemble:
+    """The objective of a canonical problem as an ensemble."""
+    return Ensemble(problem.networks, weights=np.ones(len(problem.networks)))
+
+
 # Ensembles small enough to enumerate.
 
 

@@ -10,9 +10,8 @@ from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp import available_backends, backend
 from ennopt.milp.scaling import FAR, ScaledModel, centred
-from ennopt.network import Ensemble
 from ennopt.problem import Problem
-from oracles import canonical
+from oracles import canonical, summed
 
 every = pytest.mark.parametrize("name", available_backends())
 
@@ -30,11 +29,6 @@ def far_problem(seed: int, shift: float) -> Problem:
 def model_of(problem: Problem) -> ScaledModel:
     seen = Canonical.of(problem)
     return ScaledModel.of(seen, seen.root)
-
-
-def summed(problem: Canonical) -> Ensemble:
-    """The objective of a canonical problem as an ensemble."""
-    return Ensemble(problem.networks, weights=np.ones(len(problem.networks)))
 
 
 def exactly(ensemble, x) -> Fraction:
