@@ -41,7 +41,7 @@ def solve_one(path: str, method: str, limit: float, threads: int, gap: float) ->
     from ennopt.run import Tools
 
     ensemble = read_npz(path)
-    problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()
+    problem = Problem(ensemble, Domain.of(None, ensemble))
     tools = Tools(Limits(seconds=limit, gap=gap), threads=threads)
     known = (method,) if method in OWN else ("bigm", method)
     result = method_named(*known).solve(problem, tools)

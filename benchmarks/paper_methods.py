@@ -19,6 +19,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import geometric_mean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ennopt import Problem
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -64,7 +68,7 @@ def solve_one(path: str, name: str, limit: float) -> dict[str, object]:
     from ennopt.network import read_npz
 
     ensemble = read_npz(path)
-    problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()
+    problem = Problem(ensemble, Domain.of(None, ensemble))
     if name in BOUNDS:
         return root_bounds(problem, name, limit)
     method = methods(limit)[name]()
@@ -81,27 +85,28 @@ def solve_one(path: str, name: str, limit: float) -> dict[str, object]:
     }
 
 
-def root_bounds(problem: object, name: str, limit: float) -> dict[str, object]:
+def root_bounds(problem: Problem, name: str, limit: float) -> dict[str, object]:
     """Table 4: bound of the linear relaxation for one way to bound neurons."""
     import time
 
     from ennopt import LpTightening, MilpTightening, Targeted
+    from ennopt.canonical import Canonical
     from ennopt.milp.formulation import big_m
     from ennopt.paper.strengthened import root_rounds
 
-    ensemble, domain = problem.ensemble, problem.domain  # type: ignore[attr-defined]
+    seen = Canonical.of(problem)
     begin = time.perf_counter()
-    bounds, milps = LpTightening().tighten(ensemble, domain), 0
+    bounds, milps = LpTightening().tighten(seen), 0
     seconds = min(5.0, 0.02 * limit)
     if name == "targeted":
-        done = Targeted(milp_seconds=seconds).run(ensemble, domain)
+        done = Targeted(milp_seconds=seconds).run(seen)
         bounds, milps = done.bounds, done.solves
     elif name == "milp":
         slow = MilpTightening(seconds, backend="scip", outputs=False)
-        tight = slow.run(ensemble, domain, bounds)
+        tight = slow.run(seen, bounds)
         bounds, milps = tight.bounds, tight.solves
     spent = time.perf_counter() - begin
-    rounds = root_rounds(big_m(ensemble, domain, bounds), 25_000)
+    rounds = root_rounds(big_m(seen, bounds), 25_000)
     return {
         "seconds": spent,
         "milps": milps,

@@ -65,7 +65,7 @@ def resident() -> float:
 
 def run(path: Path, limits: Limits, threads: int, callback: Callback) -> Result:
     ensemble = read_npz(path)
-    problem = Problem(ensemble, Domain.of(None, ensemble)).maximized()
+    problem = Problem(ensemble, Domain.of(None, ensemble))
     return BoxSearch().solve(problem, Tools(limits, callback=callback, threads=threads))
 
 

@@ -27,6 +27,16 @@ def canonical(ensemble: Ensemble, domain: Domain) -> Canonical:
     return Canonical.of(Problem(ensemble, domain))
 
 
+def members(ensemble: Ensemble, domain: Domain) -> Canonical:
+    """The members as they are, neither weighted nor merged: for facts about neurons."""
+    return Canonical.sum_of(ensemble.members, domain)
+
+
+def summed(problem: Canonical) -> Ensemble:
+    """The objective of a canonical problem as an ensemble."""
+    return Ensemble(problem.networks, weights=np.ones(len(problem.networks)))
+
+
 # Ensembles small enough to enumerate.
 
 

@@ -158,6 +158,14 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "bounds.toml").write_text(
         "".join(f'"{name}" = [-2, 2]\n' for name in names)
     )
+    points = rng.uniform(-1.0, 1.0, size=(20, len(names)))
+    np.savetxt(
+        tmp_path / "rows.csv",
+        points,
+        delimiter=",",
+        header=",".join(names),
+        comments="",
+    )
     table = rng.uniform(size=(60, 3))
     lines = [f"{a:.4f},{b:.4f},{a - b * b + 0.01 * c:.4f}" for a, b, c in table]
     (tmp_path / "mixes.csv").write_text("\n".join(["cement,water,strength", *lines]))

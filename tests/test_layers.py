@@ -23,6 +23,7 @@ HOMES = {
     "gurobipy": {"milp/gurobi.py"},
     "torch": {"convert/torch.py", "convert/torch_state.py"},
     "keras": {"convert/keras.py"},
+    "h5py": {"convert/keras.py"},
     "onnx": {"convert/onnx.py"},
     "onnxruntime": {"convert/onnx.py"},
     "google": {"convert/onnx.py"},  # protobuf, which ONNX files are written in

@@ -342,11 +342,10 @@ def test_models_beyond_the_size_limited_licence_are_refused_before_solving():
 def test_a_tight_tolerance_loses_no_optimum(name):
     """A solver at a tolerance that it cannot keep once lost one of these."""
     ensemble, domain = oracles.random_case(np.random.default_rng(9))
-    bounds = LpTightening().tighten(ensemble, domain)
-    member = ensemble.members[2]
-    alone = Ensemble((member,))
-    scaled = normalized(alone, domain, bounds.member(2))
-    made = sub_network(scaled.ensemble.members[0], 1, scaled.domain, scaled.bounds)
+    bounds = LpTightening().tighten(oracles.members(ensemble, domain))
+    alone = Ensemble((ensemble.members[2],))
+    scaled = normalized(oracles.members(alone, domain), bounds.member(2))
+    made = sub_network(scaled.problem, 1, scaled.bounds)
     least, most = oracles.exact_ranges(alone, domain)[0][1]
     options = SolveOptions(gap=1e-6, tolerance=1e-9)
     for j, unit in enumerate(scaled.neurons[0][1]):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp.cuts import (
     BendersCuts,
@@ -38,8 +39,8 @@ def all_subsets(count):
 def model_of(rng, num_members=2, widths=(4, 3), bounds=None):
     ensemble = oracles.random_ensemble(rng, num_members, 2, widths)
     domain = oracles.random_domain(rng)
-    bounds = (bounds or Crown()).tighten(ensemble, domain)
-    return big_m(ensemble, domain, bounds)
+    problem = oracles.canonical(ensemble, domain)
+    return big_m(problem, (bounds or Crown()).tighten(problem))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,7 +72,7 @@ def test_ideal_cuts_hold_at_every_forward_pass(bounds, rng):
     found = []
     for _ in range(20):  # at arbitrary points, violated or not
         found += cuts.separate(rng.uniform(made.model.lower, made.model.upper))
-    for x in made.domain.sample(200, rng):
+    for x in made.problem.domain.sample(200, rng):
         v = made.assignment(x)
         assert max(cut.violation(v) for cut in found) <= 1e-9
 
@@ -81,7 +82,7 @@ def exact_columns(made, x):
     v = [Fraction(0)] * made.model.num_columns
     for column, value in zip(made.inputs, x, strict=True):
         v[column] = Fraction(value)
-    for member, layers in zip(made.ensemble.members, made.neurons, strict=True):
+    for member, layers in zip(made.problem.networks, made.neurons, strict=True):
         y = [Fraction(value) for value in x]
         for (w, b), at in zip(member.layers(), layers, strict=False):
             h = [
@@ -108,9 +109,9 @@ def test_no_inequality_cuts_off_a_point_in_exact_arithmetic(seed):
     """At corners and best points they are equations, where rounding would show."""
     rng = np.random.default_rng(seed)
     made = model_of(rng, 2, (5, 4))
-    ends = np.transpose([made.domain.lower, made.domain.upper])
+    ends = np.transpose([made.problem.domain.lower, made.problem.domain.upper])
     points = [np.array(corner) for corner in itertools.product(*ends)]
-    points += list(made.domain.sample(5, rng))
+    points += list(made.problem.domain.sample(5, rng))
     ideal, cuts = IdealCuts(made, threshold=-np.inf), []
     for x in list(points):
         made_at = BendersCuts(made).at(BendersCuts(made).pattern(made.assignment(x)))
@@ -138,7 +139,7 @@ def test_cuts_come_most_violated_first_and_cut_off_their_point(rng):
 
 def test_integer_solutions_give_no_ideal_cut(rng):
     made = model_of(rng)
-    for x in made.domain.sample(50, rng):
+    for x in made.problem.domain.sample(50, rng):
         v = made.assignment(x)
         assert IdealCuts(made).separate(v, integral=True) == []
         assert IdealCuts(made).separate(v, integral=False) == []
@@ -148,8 +149,8 @@ def test_one_neuron_with_all_its_ideal_cuts_is_its_convex_hull():
     # Over the hull, any linear function is as large as over the graph of ReLU itself.
     net = Network([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 0.0]]], [[0.3, 0.0], [0.0]])
     domain = Domain([-1.0, -1.0], [1.0, 1.0])
-    ensemble = Ensemble([net])
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+    problem = Canonical.sum_of([net], domain)
+    made = big_m(problem, Interval().tighten(problem))
     rng = np.random.default_rng(3)
     for _ in range(10):
         tilt = rng.normal(size=2)
@@ -191,7 +192,8 @@ def test_a_benders_inequality_holds_at_all_binaries_and_is_tight_at_its_own(seed
         assert max(excess.values()) <= 1e-7
         assert excess[pattern] == pytest.approx(0.0, abs=1e-7)
         value = made.model.value(best[pattern])
-        assert made.ensemble(made.point(columns))[0] == pytest.approx(value, abs=1e-7)
+        reached = made.problem.values(made.point(columns))[0]
+        assert reached == pytest.approx(value, abs=1e-7)
 
 
 def test_a_benders_inequality_holds_at_fractional_points_too(rng):
@@ -199,7 +201,7 @@ def test_a_benders_inequality_holds_at_fractional_points_too(rng):
     made = model_of(rng, 2, (5, 4))
     cuts = [
         BendersCuts(made).separate(made.assignment(x), integral=True)[0]
-        for x in made.domain.sample(5, rng)
+        for x in made.problem.domain.sample(5, rng)
     ]
     for _ in range(20):
         tilt = rng.normal(size=made.model.num_columns)
@@ -213,9 +215,9 @@ def test_a_benders_inequality_holds_at_fractional_points_too(rng):
 def test_without_the_term_of_the_set_the_inequality_is_wrong():
     # As printed, Proposition 1 leaves out the bounds of the inputs.
     net = Network([[[1.0], [-1.0]], [[2.0, 0.5]]], [[0.1, 0.2], [0.0]])
-    ensemble, domain = Ensemble([net]), Domain([-1.0], [1.0])
-    loose = Interval().tighten(ensemble, Domain([-2.0], [2.0]))
-    made = big_m(ensemble, domain, loose)
+    problem = Canonical.sum_of([net], Domain([-1.0], [1.0]))
+    loose = Interval().tighten(problem.on(Domain([-2.0], [2.0])))
+    made = big_m(problem, loose)
     best = made.assignment(np.array([1.0]))
     lower, upper = made.model.lower.copy(), made.model.upper.copy()
     lower[made.binaries] = upper[made.binaries] = best[made.binaries]
@@ -229,13 +231,14 @@ def test_without_the_term_of_the_set_the_inequality_is_wrong():
         for j, a in zip(*made.model.row(r), strict=True)
         if j == made.inputs[0]
     )
-    printed = cut.limit - max(slope * domain.lower[0], slope * domain.upper[0])
+    ends = slope * problem.domain.lower[0], slope * problem.domain.upper[0]
+    printed = cut.limit - max(ends)
     assert cut.violation(best) + cut.limit - printed > 0.5
 
 
 def test_any_multipliers_make_a_valid_inequality(rng):
     made = model_of(rng, 2, (4, 3))
-    points = [made.assignment(x) for x in made.domain.sample(100, rng)]
+    points = [made.assignment(x) for x in made.problem.domain.sample(100, rng)]
     for _ in range(20):
         cut = benders_inequality(made.model, rng.normal(size=made.model.num_rows))
         assert max(cut.violation(v) for v in points) <= 1e-9
@@ -257,8 +260,8 @@ def test_a_benders_inequality_is_weak_duality_that_spares_the_binaries(rng):
 
 def test_a_pattern_that_no_input_has_gives_no_inequality():
     net = Network([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -0.5], [0.0]])
-    ensemble, domain = Ensemble([net]), Domain([-1.0], [1.0])
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+    problem = Canonical.sum_of([net], Domain([-1.0], [1.0]))
+    made = big_m(problem, Interval().tighten(problem))
     assert BendersCuts(made).at(np.array([0.0, 1.0])) is None
     assert BendersCuts(made).at(np.array([1.0, 0.0])) is not None
     assert BendersCuts(made).separate(made.assignment(np.zeros(1)), False) == []
@@ -267,7 +270,8 @@ def test_a_pattern_that_no_input_has_gives_no_inequality():
 @pytest.mark.parametrize("name", oracles.DEGENERATE)
 def test_degenerate_ensembles_separate_without_harm(name, rng):
     ensemble, domain = oracles.DEGENERATE[name](rng)
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
+    problem = oracles.canonical(ensemble, domain)
+    made = big_m(problem, problem.root)
     scale = max(1.0, np.abs(made.model.upper).max(initial=0.0))
     point = rng.uniform(made.model.lower, made.model.upper)
     cuts = IdealCuts(made).separate(point)

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp.formulation import ABSENT, big_m, sub_network
 from ennopt.milp.highs import HotLp
 from ennopt.milp.scaling import normalized
-from ennopt.network import Ensemble, Network
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.network import Network
+from ennopt.tightening.relaxation import Interval
+from oracles import canonical
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -24,7 +26,8 @@ seeds = st.integers(0, 2**32 - 1)
 def test_assignments_are_feasible_and_have_the_predicted_value(seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = oracles.random_case(rng)
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+    problem = canonical(ensemble, domain)
+    made = big_m(problem, Interval().tighten(problem))
     for x in domain.sample(10, rng):
         v = made.assignment(x)
         scale = max(1.0, np.abs(v).max())
@@ -38,7 +41,8 @@ def test_assignments_are_feasible_and_have_the_predicted_value(seed):
 def test_columns_are_read_as_the_activations_of_the_network(seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = oracles.random_case(rng)
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
+    problem = oracles.members(ensemble, domain)
+    made = big_m(problem, problem.root)
     x = domain.sample(1, rng)[0]
     read = made.activations(made.assignment(x))
     for member, layers in zip(ensemble.members, read, strict=True):
@@ -55,9 +59,9 @@ def test_columns_are_read_as_the_activations_of_the_network(seed):
 def test_fixed_binaries_leave_nothing_but_the_network(seed):
     """With x and z fixed by the forward pass, the model has one solution."""
     rng = np.random.default_rng(seed)
-    ensemble, domain = oracles.random_case(rng)
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
-    v = made.assignment(domain.sample(1, rng)[0])
+    problem = canonical(*oracles.random_case(rng))
+    made = big_m(problem, Interval().tighten(problem))
+    v = made.assignment(problem.domain.sample(1, rng)[0])
     lower, upper = made.model.lower.copy(), made.model.upper.copy()
     for columns in (made.inputs, made.binaries):
         lower[columns] = upper[columns] = v[columns]
@@ -70,8 +74,8 @@ def test_fixed_binaries_leave_nothing_but_the_network(seed):
 def test_stable_neurons_take_no_binary_and_off_neurons_vanish():
     first = np.array([[1.0], [1.0], [1.0]])
     net = Network((first, np.ones((1, 3))), ([5.0, -5.0, 0.0], [0.0]))
-    ensemble, domain = Ensemble((net,)), Domain([-1.0], [1.0])
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+    problem = Canonical.sum_of([net], Domain([-1.0], [1.0]))
+    made = big_m(problem, Interval().tighten(problem))
     at = made.neurons[0][0]
     assert (at.z != ABSENT).tolist() == [False, False, True]
     assert (at.y != ABSENT).tolist() == [True, False, True]
@@ -81,27 +85,28 @@ def test_stable_neurons_take_no_binary_and_off_neurons_vanish():
 
 def test_infinite_bounds_are_refused_by_name():
     ensemble = oracles.random_ensemble(np.random.default_rng(0))
-    bounds = NeuronBounds.unknown(ensemble)
+    problem = canonical(ensemble, Domain([0, 0], [1, 1]))
+    bounds = NeuronBounds.unknown(problem.networks)
     with pytest.raises(ValueError, match="member 0, layer 0, neuron 0"):
-        big_m(ensemble, Domain([0, 0], [1, 1]), bounds)
+        big_m(problem, bounds)
 
 
 def test_several_outputs_are_refused():
     ensemble = oracles.random_ensemble(np.random.default_rng(0), num_outputs=2)
-    domain = Domain([0, 0], [1, 1])
+    problem = oracles.members(ensemble, Domain([0, 0], [1, 1]))
     with pytest.raises(ValueError, match="one output"):
-        big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+        big_m(problem, problem.root)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seeds)
 def test_the_triangle_is_the_relaxation_with_binaries_projected_out(seed):
     rng = np.random.default_rng(seed)
-    ensemble, domain = oracles.random_case(rng)
-    bounds = Interval().tighten(ensemble, domain)
+    problem = canonical(*oracles.random_case(rng))
+    bounds = Interval().tighten(problem)
     values = []
     for relaxed in (False, True):
-        model = big_m(ensemble, domain, bounds, relaxed=relaxed).model
+        model = big_m(problem, bounds, relaxed=relaxed).model
         values.append(HotLp(model).maximize(model.objective, model.offset).bound)
     assert values[0] == pytest.approx(values[1], rel=1e-6, abs=1e-6)
 
@@ -111,10 +116,11 @@ def test_the_triangle_is_the_relaxation_with_binaries_projected_out(seed):
 def test_sub_networks_state_the_neuron_after_their_layers(seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = oracles.random_case(rng)
-    bounds = Interval().tighten(ensemble, domain)
+    bounds = Interval().tighten(oracles.members(ensemble, domain))
     for i, member in enumerate(ensemble.members):
         for k in range(len(member.weights)):
-            made = sub_network(member, k, domain, bounds.member(i))
+            alone = Canonical.sum_of([member], domain)
+            made = sub_network(alone, k, bounds.member(i))
             x = domain.sample(1, rng)[0]
             v = made.assignment(x)
             for j, h in enumerate(member.preactivations(x)[k]):
@@ -131,16 +137,17 @@ def test_units_change_no_prediction_at_all(seed, input_exponent, output_exponent
     ensemble = ensemble.fold_output(math.ldexp(1.0, output_exponent), 0.0)
     factor = math.ldexp(1.0, -input_exponent)
     domain = Domain(domain.lower * factor, domain.upper * factor)
-    bounds = Crown().tighten(ensemble, domain)
-    same = normalized(ensemble, domain, bounds)
+    problem = canonical(ensemble, domain)
+    same = normalized(problem, problem.root)
     x = domain.sample(5, rng)
+    values = ensemble(x)[:, 0]
     np.testing.assert_allclose(
-        same.ensemble(x / same.inputs) * same.output, ensemble(x), rtol=1e-12
+        same.problem.values(x / same.inputs) * same.output, values, rtol=1e-12
     )
     sizes = [np.abs(side).max() for part in same.bounds.upper for side in part]
     assert max(sizes) <= 1.0
-    assert np.abs(same.domain.upper).max() <= 1.0
-    for i, member in enumerate(same.ensemble.members):
-        own = ensemble.members[i].preactivations(x)
-        for k, h in enumerate(member.preactivations(x / same.inputs)):
+    assert np.abs(same.problem.domain.upper).max() <= 1.0
+    for i, network in enumerate(same.problem.networks):
+        own = problem.networks[i].preactivations(x)
+        for k, h in enumerate(network.preactivations(x / same.inputs)):
             np.testing.assert_allclose(h * same.neurons[i][k], own[k], rtol=1e-12)

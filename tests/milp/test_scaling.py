@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.tightening.relaxation import Crown
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp import available_backends, backend
 from ennopt.milp.scaling import FAR, ScaledModel, centred
 from ennopt.problem import Problem
+from oracles import canonical, summed
 
 every = pytest.mark.parametrize("name", available_backends())
 
@@ -23,6 +24,11 @@ def far_problem(seed: int, shift: float) -> Problem:
     lower, upper = box.lower.copy(), box.upper.copy()
     lower[0], upper[0] = lower[0] + shift, upper[0] + shift
     return Problem(moved, Domain(lower, upper))
+
+
+def model_of(problem: Problem) -> ScaledModel:
+    seen = Canonical.of(problem)
+    return ScaledModel.of(seen, seen.root)
 
 
 def exactly(ensemble, x) -> Fraction:
@@ -45,8 +51,9 @@ def test_a_box_near_zero_is_left_alone(rng):
     ensemble = oracles.random_ensemble(rng)
     for low in (-1.0, 0.0, FAR - 1.0):
         domain = Domain([low, -1.0], [low + 1.0, 1.0])
-        moved = centred(ensemble, domain)
-        assert moved.ensemble is ensemble and moved.domain is domain
+        problem = canonical(ensemble, domain)
+        moved = centred(problem)
+        assert moved.problem is problem
         assert moved.error == 0.0 and not moved.shift.any()
 
 
@@ -54,23 +61,22 @@ def test_a_box_near_zero_is_left_alone(rng):
 @pytest.mark.parametrize("seed", range(3))
 def test_centring_moves_no_prediction_by_more_than_it_says(seed, shift):
     problem = far_problem(seed, shift)
-    moved = centred(problem.ensemble, problem.domain)
-    assert np.abs(moved.domain.upper).max() < 10.0
+    moved = centred(Canonical.of(problem))
+    assert np.abs(moved.problem.domain.upper).max() < 10.0
     assert moved.shift[1] == 0.0  # that input is near zero
     for x in problem.domain.sample(20, np.random.default_rng(seed)):
         inside = x - moved.shift
         for here, origin, there in zip(inside, moved.shift, x, strict=True):
             assert Fraction(here) + Fraction(origin) == Fraction(there)
         there = exactly(problem.ensemble, x)
-        here = exactly(moved.ensemble, inside)
+        here = exactly(summed(moved.problem), inside)
         assert abs(here - there) <= Fraction(moved.error)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e7])
 def test_points_and_columns_go_there_and_back(shift, rng):
     problem = far_problem(4, shift)
-    bounds = Crown().tighten(problem.ensemble, problem.domain)
-    scaled = ScaledModel.of(problem, bounds)
+    scaled = model_of(problem)
     for x in problem.domain.sample(20, rng):
         columns = scaled.columns(x)
         assert scaled.model.violation(columns) <= 1e-9
@@ -88,22 +94,19 @@ def test_a_proved_bound_is_above_the_maximum_and_near_it(name, shift):
     for seed in range(8):
         problem = far_problem(seed, shift)
         best, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
-        bounds = Crown().tighten(problem.ensemble, problem.domain)
-        scaled = ScaledModel.of(problem, bounds)
+        scaled = model_of(problem)
+        seen = Canonical.of(problem)
         options = scaled.options(seconds=60.0, nodes=np.inf, slack=1e-9)
         found = solver.solve(scaled.model, options)
         bound = scaled.proved(found.bound, solver)
-        rounding = 1e-15 * problem.scale()
+        rounding = 1e-15 * seen.scale
         assert bound >= best - rounding
-        low, high = bounds.prediction(problem.ensemble.weights)
-        assert bound <= best + 1e-5 * (high - low) + 1e-12 * problem.scale()
+        low, high = seen.range(seen.root)
+        assert bound <= best + 1e-5 * (high - low) + 1e-12 * seen.scale
 
 
 def test_a_rigorous_bound_gets_no_margin_but_that_of_centring():
-    near, far = (
-        ScaledModel.of(p, Crown().tighten(p.ensemble, p.domain))
-        for p in (far_problem(1, 0.0), far_problem(1, 1e7))
-    )
+    near, far = model_of(far_problem(1, 0.0)), model_of(far_problem(1, 1e7))
     assert near.proved(0.5) == 0.5 * near.units.output
     assert far.proved(0.5) == 0.5 * far.units.output + far.origin.error
     assert far.origin.error > 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracles
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
@@ -38,7 +39,7 @@ def hard_problem():
 
 def agrees(result, problem):
     optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
-    slack = 1e-6 * max(1.0, problem.scale())
+    slack = 1e-6 * max(1.0, Canonical.of(problem).scale)
     assert result.status is Status.OPTIMAL
     assert result.bound >= optimum - slack
     assert result.value == pytest.approx(optimum, rel=2e-4, abs=slack)
@@ -94,10 +95,9 @@ def test_the_limit_on_cuts_is_kept(rng):
 
 def test_root_rounds_lower_the_bound_and_keep_it_true(rng):
     problem = problem_of(rng, 2, (8, 6))
-    ensemble, domain = problem.ensemble, problem.domain
-    bounds = Interval().tighten(ensemble, domain)
-    optimum, _ = oracles.exact_maximum(ensemble, domain)
-    made = big_m(ensemble, domain, bounds)
+    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    seen = Canonical.of(problem)
+    made = big_m(seen, Interval().tighten(seen))
     done = root_rounds(made, 25_000)
     assert done.after < done.before - 1e-6
     assert done.after >= optimum - 1e-7

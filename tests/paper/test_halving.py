@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp.highs import Highs
 from ennopt.milp.scip import Scip
@@ -31,6 +31,7 @@ from ennopt.paper.two_phase import TwoPhase
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
+from ennopt.tightening.relaxation import Crown, Interval
 
 SCIP = ByMilp("scip")
 METHODS = {
@@ -70,9 +71,10 @@ def break_solver(monkeypatch, wrong):
 
 def agrees(result, problem):
     optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    scale = Canonical.of(problem).scale
     assert result.status is Status.OPTIMAL
-    assert result.bound >= optimum - 1e-9 * problem.scale()
-    assert result.value == pytest.approx(optimum, rel=2e-4, abs=2e-4 * problem.scale())
+    assert result.bound >= optimum - 1e-9 * scale
+    assert result.value == pytest.approx(optimum, rel=2e-4, abs=2e-4 * scale)
 
 
 # Boxes.
@@ -107,7 +109,8 @@ def test_a_box_without_room_is_not_split():
 def test_open_boxes_come_largest_bound_first_and_closed_ones_keep_theirs(rng):
     bounds = rng.permutation(20).astype(float)
     domain = Domain([0.0], [1.0])
-    known = Interval().tighten(Ensemble([Network([[[1.0]]], [[0.0]])]), domain)
+    net = Network([[[1.0]]], [[0.0]])
+    known = Interval().tighten(Canonical.sum_of([net], domain))
     boxes = OpenBoxes()
     assert boxes.bound() == -math.inf
     for bound in bounds:
@@ -209,7 +212,7 @@ def test_big_m_proves_by_bounds_of_neurons_alone_where_no_model_is_solved(monkey
 def test_halves_that_are_closed_beforehand_are_not_solved():
     problem = problem_of(1)
     optimum, x = oracles.exact_maximum(problem.ensemble, problem.domain)
-    bounds = Crown().tighten(problem.ensemble, problem.domain)
+    bounds = Canonical.of(problem).root
     solved, boxes = [], OpenBoxes()
     with Tools().start(problem, "test") as run:
         run.offer(x)

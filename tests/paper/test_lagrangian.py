@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import oracles
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.network import Ensemble, Network
+from ennopt.network import Network
 from ennopt.paper.lagrangian import LagrangianSearch
 from ennopt.paper.member_relaxation import (
     PaperUnits,
@@ -25,18 +26,23 @@ from ennopt.paper.subproblems import Answer, ByMilp, Effort, Subproblem, fallbac
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.tightening.relaxation import Interval
 
 
 def problem_of(rng, num_members=3, widths=(4, 3), **options):
     ensemble = oracles.random_ensemble(rng, num_members, 2, widths, **options)
-    return Problem(ensemble, oracles.random_domain(rng))
+    return oracles.canonical(ensemble, oracles.random_domain(rng))
+
+
+def optimum_of(problem):
+    """The exact maximum of a canonical problem, and where."""
+    return oracles.exact_maximum(oracles.summed(problem), problem.domain)
 
 
 def exact_members(problem, domain, costs):
     """Exact maxima of the member problems, by enumeration, and where."""
     parts = member_problems(problem, domain, costs)
-    found = [oracles.exact_maximum(p.ensemble, p.domain) for p in parts]
+    found = [optimum_of(part) for part in parts]
     return [value for value, _ in found], np.array([x for _, x in found])
 
 
@@ -83,7 +89,7 @@ def test_updates_lower_the_true_relaxation(rule):
             values, copies = exact_members(problem, problem.domain, costs)
             return units.inputs(copies), sum(values) / units.output
 
-        optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+        optimum, _ = optimum_of(problem)
         start = Multipliers.zero(3, 2)
         first = maximize(start.costs())[1]
         _, best, solved = improve(rule, start, maximize, optimum / units.output)
@@ -107,7 +113,7 @@ def test_updates_end_when_a_relaxation_cannot_be_solved():
 def test_the_lagrangian_bound_is_never_below_the_optimum(seed):
     rng = np.random.default_rng(seed)
     problem = problem_of(rng, weighted=bool(seed % 2))
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     for size in (0.0, 0.1, 1.0, 10.0):
         costs = Multipliers(size * rng.normal(size=(2, 2))).costs()
         values, _ = exact_members(problem, problem.domain, costs)
@@ -129,7 +135,7 @@ def test_the_sign_of_the_update_is_that_of_descent():
     # against it, which is a negative multiplier.
     up = Network([[[1.0]]], [[0.0]])
     down = Network([[[-1.0]]], [[0.0]])
-    problem = Problem(Ensemble([up, down]), Domain([0.0], [1.0]))
+    problem = Canonical.sum_of([up, down], Domain([0.0], [1.0]))
     before = Multipliers.zero(2, 1)
     values, copies = exact_members(problem, problem.domain, before.costs())
     after = Subgradient().update(before, copies, 0.0)
@@ -151,7 +157,7 @@ def test_costs_that_do_not_cancel_exactly_are_charged():
 def test_children_cover_their_parent(seed):
     rng = np.random.default_rng(seed)
     domain = oracles.random_domain(rng, 3)
-    problem = Problem(oracles.random_ensemble(rng, 3, 3), domain)
+    problem = oracles.canonical(oracles.random_ensemble(rng, 3, 3), domain)
     units = PaperUnits.of(problem, None)
     node = Domain(domain.lower + 0.1 * domain.widths, domain.upper)
     copies = node.sample(3, rng)
@@ -169,7 +175,7 @@ def test_children_cover_their_parent(seed):
 
 def test_copies_that_agree_split_the_widest_side():
     domain = Domain([0.0, 0.0], [10.0, 1.0])
-    problem = Problem(Ensemble([Network([[[1.0, 1.0]]], [[0.0]])]), domain)
+    problem = Canonical.sum_of([Network([[[1.0, 1.0]]], [[0.0]])], domain)
     units = PaperUnits.of(problem, None)
     node = Domain([0.0, 0.0], [4.0, 1.0])  # in scaled units 0.4 by 1
     assert branching(node, np.full((3, 2), 0.5), units) == (1, 0.5)
@@ -183,7 +189,7 @@ def test_copies_that_agree_split_the_widest_side():
 def test_phase_two_alone_proves_the_enumerated_optimum(backend, seed):
     rng = np.random.default_rng(seed)
     problem = problem_of(rng, 2 + seed, weighted=bool(seed))
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     solver = ByMilp(backend)
     search = LagrangianSearch(members=solver, whole=solver)
     result = search.solve(problem, Tools())
@@ -202,7 +208,7 @@ class Enumeration:
 
     def solve(self, subproblem, effort, callback):
         problem = subproblem.problem
-        value, x = oracles.exact_maximum(problem.ensemble, problem.domain)
+        value, x = optimum_of(problem)
         return Answer(x, value + 1e-9)
 
 
@@ -211,7 +217,7 @@ class Enumeration:
 @pytest.mark.parametrize("fix_binaries", [False, True])
 def test_every_switch_leads_to_the_same_optimum(heuristic, inherit, fix_binaries):
     problem = problem_of(np.random.default_rng(4), 3, (3,))
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     search = LagrangianSearch(
         members=Enumeration(), whole=Enumeration(), heuristic=heuristic,
         inherit=inherit, fix_binaries=fix_binaries, from_gradients=inherit,
@@ -225,7 +231,7 @@ def test_every_switch_leads_to_the_same_optimum(heuristic, inherit, fix_binaries
 
 def test_small_boxes_revert_to_one_model_of_the_ensemble():
     problem = problem_of(np.random.default_rng(1), 3, (4,))
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     always = LagrangianSearch(revert=1.0, members=Enumeration(), whole=Enumeration())
     result = always.solve(problem, Tools())
     assert result.details["big_m_reversions"] == 1
@@ -245,7 +251,7 @@ class Broken:
 
 def test_a_solver_that_always_fails_leaves_a_true_bound_and_says_so(rng):
     problem = problem_of(rng)
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     search = LagrangianSearch(members=Broken(), whole=Broken())
     result = search.solve(problem, Tools())
     assert result.status is Status.INTERRUPTED
@@ -270,7 +276,7 @@ class Unsteady:
 
 def test_a_solver_that_fails_now_and_then_delays_the_proof_only(rng):
     problem = problem_of(rng)
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     search = LagrangianSearch(members=Unsteady(), whole=Unsteady())
     result = search.solve(problem, Tools())
     assert result.status is Status.OPTIMAL
@@ -294,12 +300,11 @@ class Liar:
 
 def test_a_bound_that_a_known_point_beats_is_not_used(rng):
     problem = problem_of(rng, 2)
-    optimum, x = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, x = optimum_of(problem)
     search = LagrangianSearch(members=Liar(), whole=Liar(), heuristic=0.0)
     with Tools().start(problem, search) as run:
         run.offer(x)
-        bounds = Crown().tighten(problem.ensemble, problem.domain)
-        status = search.search(run, bounds)
+        status = search.search(run, problem.root)
     result = run.finish(status)
     assert result.bound >= optimum
     assert any("beaten by a known point" in note for note in result.notes)
@@ -308,17 +313,16 @@ def test_a_bound_that_a_known_point_beats_is_not_used(rng):
 def test_the_bound_of_the_neurons_is_a_bound(rng):
     for _ in range(5):
         problem = problem_of(rng, weighted=True)
-        bounds = Interval().tighten(problem.ensemble, problem.domain)
-        subproblem = Subproblem(problem, bounds)
-        optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+        subproblem = Subproblem(problem, Interval().tighten(problem))
+        optimum, _ = optimum_of(problem)
         assert fallback(subproblem).bound >= optimum
 
 
 @pytest.mark.parametrize("backend", ["highs", "scip"])
 def test_a_subproblem_without_time_still_has_a_bound(backend, rng):
     problem = problem_of(rng)
-    subproblem = Subproblem(problem, Crown().tighten(problem.ensemble, problem.domain))
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    subproblem = Subproblem(problem, problem.root)
+    optimum, _ = optimum_of(problem)
     for effort in (Effort(seconds=0.0), Effort(seconds=1e-3), Effort(nodes=1)):
         answer = ByMilp(backend).solve(subproblem, effort, None)
         assert optimum <= answer.bound + 1e-9 < math.inf
@@ -355,7 +359,7 @@ def test_ctrl_c_ends_the_search_with_what_is_proved(parallel):
 
 def test_one_member_is_solved_as_one_model(rng):
     problem = problem_of(rng, 1)
-    optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
+    optimum, _ = optimum_of(problem)
     result = LagrangianSearch().solve(problem, Tools())
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(optimum, abs=1e-4)
@@ -368,6 +372,6 @@ def test_degenerate_ensembles_are_solved(name, rng):
     problem = Problem(ensemble, domain)
     optimum, _ = oracles.exact_maximum(ensemble, domain)
     result = LagrangianSearch().solve(problem, Tools(Limits(5.0)))
-    slack = 1e-6 * max(1.0, problem.scale())
+    slack = 1e-6 * max(1.0, Canonical.of(problem).scale)
     assert result.bound >= optimum - slack
     assert result.value == pytest.approx(optimum, rel=2e-4, abs=slack)

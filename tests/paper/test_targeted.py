@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 
 import oracles
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.milp import backend
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
 from ennopt.milp.solver import MilpResult, MilpStatus
-from ennopt.network import Ensemble, Network
+from ennopt.network import Network
 from ennopt.paper.survey import discrepancies, lp_tree, summarize, survey
 from ennopt.paper.targeted import Targeted
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
-from ennopt.tightening.relaxation import Crown, Interval
+from ennopt.tightening.relaxation import Interval
 
 BACKENDS = ["highs", "scip", "gurobi"]
 
 
 def case(rng, num_members=2, widths=(5, 4)):
-    return oracles.random_ensemble(rng, num_members, 2, widths), oracles.random_domain(
-        rng
-    )
+    ensemble = oracles.random_ensemble(rng, num_members, 2, widths)
+    return oracles.canonical(ensemble, oracles.random_domain(rng))
 
 
 def same(one, other):
@@ -44,8 +44,8 @@ def same(one, other):
 def test_the_example_of_the_paper_has_a_discrepancy_of_five():
     # Example 1: h in [-20, 10], (h, y, z) = (-5, 5, 0.5).
     net = Network([[[1.0]], [[1.0]]], [[0.0], [0.0]])
-    ensemble, domain = Ensemble([net]), Domain([-20.0], [10.0])
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
+    problem = Canonical.sum_of([net], Domain([-20.0], [10.0]))
+    made = big_m(problem, Interval().tighten(problem))
     at = made.neurons[0][0]
     point = np.zeros(made.model.num_columns)
     point[made.inputs], point[at.y], point[at.s], point[at.z] = -5.0, 5.0, 10.0, 0.5
@@ -54,17 +54,17 @@ def test_the_example_of_the_paper_has_a_discrepancy_of_five():
 
 
 def test_a_forward_pass_has_no_discrepancy(rng):
-    ensemble, domain = case(rng)
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
-    for x in domain.sample(50, rng):
+    problem = case(rng)
+    made = big_m(problem, problem.root)
+    for x in problem.domain.sample(50, rng):
         for member in discrepancies(made, made.assignment(x)):
             assert max(layer.max() for layer in member) <= 1e-9
 
 
 def test_the_mean_is_over_the_points_seen(rng):
-    ensemble, domain = case(rng)
-    made = big_m(ensemble, domain, Interval().tighten(ensemble, domain))
-    exact = made.assignment(domain.sample(1, rng)[0])
+    problem = case(rng)
+    made = big_m(problem, Interval().tighten(problem))
+    exact = made.assignment(problem.domain.sample(1, rng)[0])
     loose = Highs().solve(made.model.relaxed()).x
     one = summarize(made, np.array([loose]), "test")
     two = summarize(made, np.array([loose, exact]), "test")
@@ -77,8 +77,8 @@ def test_the_mean_is_over_the_points_seen(rng):
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_the_critical_set_grows_as_the_threshold_falls(name, rng):
-    ensemble, domain = case(rng, 3, (8, 6))
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
+    problem = case(rng, 3, (8, 6))
+    made = big_m(problem, problem.root)
     seen = survey(made, backend(name), 50)
     assert seen.nodes > 0
     assert seen.source == ("LPs" if name == "highs" else name)
@@ -101,8 +101,8 @@ def test_the_critical_set_grows_as_the_threshold_falls(name, rng):
 
 
 def test_the_tree_of_linear_programs_visits_feasible_fractional_points(rng):
-    ensemble, domain = case(rng, 3, (8, 6))
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
+    problem = case(rng, 3, (8, 6))
+    made = big_m(problem, problem.root)
     points, ended = lp_tree(made, 30)
     relaxed = made.model.relaxed()
     z = points[:, made.binaries]
@@ -115,8 +115,8 @@ def test_the_tree_of_linear_programs_visits_feasible_fractional_points(rng):
 
 
 def test_the_tree_of_linear_programs_ends_by_itself_on_a_small_model(rng):
-    ensemble, domain = case(rng, 1, (3,))
-    made = big_m(ensemble, domain, Crown().tighten(ensemble, domain))
+    problem = case(rng, 1, (3,))
+    made = big_m(problem, problem.root)
     points, ended = lp_tree(made, 10_000)
     assert ended
     assert len(points) < 2**3
@@ -127,13 +127,13 @@ def test_the_tree_of_linear_programs_ends_by_itself_on_a_small_model(rng):
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_threshold_zero_gives_the_milp_bounds_and_infinity_the_lp_bounds(name, rng):
-    ensemble, domain = case(rng)
-    lp = LpTightening().tighten(ensemble, domain)
-    milp = MilpTightening(backend=name, outputs=False).tighten(ensemble, domain, lp)
+    problem = case(rng)
+    lp = LpTightening().tighten(problem)
+    milp = MilpTightening(backend=name, outputs=False).tighten(problem, lp)
     nothing = Targeted(backend=name, threshold=math.inf, nodes=20)
     everything = Targeted(backend=name, threshold=0.0, nodes=20)
-    assert same(nothing.tighten(ensemble, domain), lp)
-    assert same(everything.tighten(ensemble, domain), milp)
+    assert same(nothing.tighten(problem), lp)
+    assert same(everything.tighten(problem), milp)
     assert not same(lp, milp)
 
 
@@ -141,9 +141,9 @@ def test_threshold_zero_gives_the_milp_bounds_and_infinity_the_lp_bounds(name, r
 @pytest.mark.parametrize("seed", range(2))
 def test_targeted_bounds_hold_everywhere_and_are_between_the_two(name, seed):
     rng = np.random.default_rng(seed)
-    ensemble, domain = case(rng, 2, (6, 5))
-    done = Targeted(backend=name, nodes=100, threshold=0.05).run(ensemble, domain)
-    exact = oracles.exact_ranges(ensemble, domain)
+    problem = case(rng, 2, (6, 5))
+    done = Targeted(backend=name, nodes=100, threshold=0.05).run(problem)
+    exact = oracles.exact_ranges(oracles.summed(problem), problem.domain)
     for i, member in enumerate(exact):
         for k, (low, high) in enumerate(member[:-1]):
             assert np.all(done.bounds.lower[i][k] <= low + 1e-9)
@@ -155,36 +155,36 @@ def test_targeted_bounds_hold_everywhere_and_are_between_the_two(name, seed):
 
 
 def test_the_first_hidden_layer_needs_no_milp(rng):
-    ensemble, domain = case(rng, 2, (6,))
-    done = Targeted(threshold=0.0).run(ensemble, domain)
+    problem = case(rng, 2, (6,))
+    done = Targeted(threshold=0.0).run(problem)
     assert done.critical > 0
     assert done.solves == 0
 
 
 @pytest.mark.parametrize("name", oracles.DEGENERATE)
 def test_degenerate_ensembles_keep_true_bounds(name, rng):
-    ensemble, domain = oracles.DEGENERATE[name](rng)
-    bounds = Targeted(nodes=20).tighten(ensemble, domain)
+    problem = oracles.canonical(*oracles.DEGENERATE[name](rng))
+    bounds = Targeted(nodes=20).tighten(problem)
     scale = max(1.0, max(np.abs(u).max() for m in bounds.upper for u in m))
-    inside = [
-        member.preactivations(domain.sample(100, rng)) for member in ensemble.members
-    ]
+    points = problem.domain.sample(100, rng)
+    inside = [network.preactivations(points) for network in problem.networks]
     assert bounds.contains(inside, slack=1e-9 * scale)
 
 
 def test_a_deadline_in_the_past_leaves_valid_bounds(rng):
-    ensemble, domain = case(rng)
-    done = Targeted().run(ensemble, domain, deadline=time.perf_counter() - 1.0)
+    problem = case(rng)
+    done = Targeted().run(problem, deadline=time.perf_counter() - 1.0)
     assert done.survey.nodes == 0
-    inside = [m.preactivations(domain.sample(100, rng)) for m in ensemble.members]
+    points = problem.domain.sample(100, rng)
+    inside = [network.preactivations(points) for network in problem.networks]
     assert done.bounds.contains(inside, slack=1e-9)
 
 
 def test_a_solver_that_fails_leaves_the_lp_bounds(rng, monkeypatch):
     from ennopt.milp.scip import Scip
 
-    ensemble, domain = case(rng)
-    lp = LpTightening().tighten(ensemble, domain)
+    problem = case(rng)
+    lp = LpTightening().tighten(problem)
     right = Scip.solve
 
     def fails(self, model, options, *hooks):
@@ -193,7 +193,7 @@ def test_a_solver_that_fails_leaves_the_lp_bounds(rng, monkeypatch):
         return MilpResult(MilpStatus.FAILED, message="out of order")
 
     monkeypatch.setattr(Scip, "solve", fails)
-    bounds = Targeted(backend="scip", threshold=0.0).tighten(ensemble, domain)
+    bounds = Targeted(backend="scip", threshold=0.0).tighten(problem)
     assert same(bounds, lp)
 
 
@@ -207,6 +207,6 @@ def test_phases_are_booked_under_their_names(rng):
         names.append(name)
         yield
 
-    ensemble, domain = case(rng)
-    Targeted(threshold=0.0).run(ensemble, domain, phase=phase)
+    problem = case(rng)
+    Targeted(threshold=0.0).run(problem, phase=phase)
     assert names == ["lp_bounds", "survey", "milp_bounds"]

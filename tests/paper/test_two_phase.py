@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracles
+from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.milp.scip import Scip
@@ -42,7 +43,7 @@ def hard_problem(num_members=3):
 
 def agrees(result, problem):
     optimum, _ = oracles.exact_maximum(problem.ensemble, problem.domain)
-    slack = 1e-6 * max(1.0, problem.scale())
+    slack = 1e-6 * max(1.0, Canonical.of(problem).scale)
     assert result.status is Status.OPTIMAL
     assert result.bound >= optimum - slack
     assert result.value == pytest.approx(optimum, rel=2e-4, abs=slack)

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 import oracles
-from ennopt.tightening.relaxation import Crown, Interval
-from ennopt.domain import Domain
+from ennopt.canonical import Canonical
 from ennopt.engine.sign_tightening import SignTightening
-from ennopt.network import Ensemble
 from ennopt.paper.targeted import Targeted, Targets
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
 from ennopt.tightening.progressive import deadline_after, seconds_left
+from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.tightening.stepwise import tighten_by_steps
 
 STEPS = [Interval(), Crown(), LpTightening(), MilpTightening(), Targeted(nodes=20)]
 
 
-def case() -> tuple[Ensemble, Domain]:
+def case() -> Canonical:
     rng = np.random.default_rng(5)
-    return oracles.random_ensemble(rng, 2, 2, (6, 5)), oracles.random_domain(rng)
+    ensemble = oracles.random_ensemble(rng, 2, 2, (6, 5))
+    return oracles.members(ensemble, oracles.random_domain(rng))
 
 
 def flat(bounds):
@@ -37,18 +37,18 @@ def pairs(bounds):
 
 @pytest.mark.parametrize("step", [*STEPS, SignTightening()], ids=repr)
 def test_a_step_in_the_loop_gives_what_it_gives_alone(step):
-    ensemble, domain = case()
-    alone = step.tighten(ensemble, domain, Interval().tighten(ensemble, domain))
-    steps = tighten_by_steps([step], ensemble, domain)
+    problem = case()
+    alone = step.tighten(problem, Interval().tighten(problem))
+    steps = tighten_by_steps([step], problem)
     np.testing.assert_array_equal(flat(steps.bounds), flat(alone))
     assert len(steps.done) == 1
 
 
 def test_bounds_are_told_as_they_become_known_and_only_get_tighter():
-    ensemble, domain = case()
+    problem = case()
     heard = []
-    steps = tighten_by_steps(STEPS[1:], ensemble, domain, heard=heard.append)
-    first = Interval().tighten(ensemble, domain)
+    steps = tighten_by_steps(STEPS[1:], problem, heard=heard.append)
+    first = Interval().tighten(problem)
     np.testing.assert_array_equal(flat(heard[0]), flat(first))
     assert heard[-1] is steps.bounds
     # Interval arithmetic, four steps, and within the last its own two first parts.
@@ -60,49 +60,43 @@ def test_bounds_are_told_as_they_become_known_and_only_get_tighter():
 
 @pytest.mark.parametrize("first", [Crown(), LpTightening(), Targeted(nodes=20)])
 def test_a_true_answer_ends_the_work_with_what_is_known(first):
-    ensemble, domain = case()
-    steps = tighten_by_steps(
-        [first, MilpTightening()], ensemble, domain, stop=lambda: True
-    )
+    problem = case()
+    steps = tighten_by_steps([first, MilpTightening()], problem, stop=lambda: True)
     assert len(steps.done) == 1  # the second was not begun
     assert steps.done[0].solves == 0  # and the first did not work for long
-    points = domain.sample(500, np.random.default_rng(0))
-    assert steps.bounds.contains([m.preactivations(points) for m in ensemble.members])
+    points = problem.domain.sample(500, np.random.default_rng(0))
+    assert steps.bounds.contains([m.preactivations(points) for m in problem.networks])
 
 
 def test_known_bounds_are_a_start():
-    ensemble, domain = case()
-    tight = MilpTightening().tighten(ensemble, domain)
-    steps = tighten_by_steps([Crown()], ensemble, domain, tight)
+    problem = case()
+    tight = MilpTightening().tighten(problem)
+    steps = tighten_by_steps([Crown()], problem, tight)
     assert np.all(flat(steps.bounds) <= flat(tight))
 
 
 def test_what_each_step_did_is_counted():
-    ensemble, domain = case()
+    problem = case()
     lp, milp, targeted = LpTightening(), MilpTightening(), Targeted(nodes=20)
-    steps = tighten_by_steps([Crown(), lp, targeted], ensemble, domain)
-    crown = Crown().tighten(ensemble, domain)
+    steps = tighten_by_steps([Crown(), lp, targeted], problem)
+    crown = Crown().tighten(problem)
     assert steps.done[0].solves == 0
-    assert steps.done[1].solves == lp.run(ensemble, domain, crown).solves > 0
+    assert steps.done[1].solves == lp.run(problem, crown).solves > 0
     assert isinstance(steps.done[2], Targets)
-    only = tighten_by_steps([milp], ensemble, domain).done[0]
+    only = tighten_by_steps([milp], problem).done[0]
     assert only.neurons <= only.solves <= 2 * only.neurons
 
 
 def test_a_deadline_in_the_past_leaves_interval_arithmetic():
-    ensemble, domain = case()
+    problem = case()
     past = time.perf_counter() - 1.0
-    steps = tighten_by_steps(
-        [LpTightening(), MilpTightening()], ensemble, domain, deadline=past
-    )
+    steps = tighten_by_steps([LpTightening(), MilpTightening()], problem, deadline=past)
     assert sum(done.solves for done in steps.done) == 0
-    np.testing.assert_array_equal(
-        flat(steps.bounds), flat(Interval().tighten(ensemble, domain))
-    )
+    np.testing.assert_array_equal(flat(steps.bounds), flat(Interval().tighten(problem)))
 
 
 def test_time_is_booked_under_the_names_of_the_parts():
-    ensemble, domain = case()
+    problem = case()
     names = []
 
     @contextmanager
@@ -111,7 +105,7 @@ def test_time_is_booked_under_the_names_of_the_parts():
         yield
 
     targeted = Targeted(nodes=20, threshold=0.0)
-    tighten_by_steps([Crown(), targeted], ensemble, domain, phase=phase)
+    tighten_by_steps([Crown(), targeted], problem, phase=phase)
     assert names == ["bounds", "lp_bounds", "survey", "milp_bounds"]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.domain import Domain
 from ennopt.engine.sign_tightening import SignTightening
 from ennopt.milp.solver import MilpResult, MilpStatus
@@ -21,7 +20,9 @@ from ennopt.tightening import milp as milp_tightening
 from ennopt.tightening import progressive
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.milp import MilpTightening
+from ennopt.tightening.relaxation import Crown, Interval
 from ennopt.tightening.stepwise import tighten_by_steps
+from oracles import members
 
 TIGHTENERS = [
     Interval(),
@@ -61,7 +62,7 @@ def assert_within(inner: NeuronBounds, outer: NeuronBounds, slack: float = 0.0) 
 def test_bounds_contain_all_preactivations(tightener, seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = oracles.random_case(rng)
-    bounds = tightener.tighten(ensemble, domain)
+    bounds = tightener.tighten(members(ensemble, domain))
     points = domain.sample(500, rng)
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
     for member, ranges in zip(
@@ -78,7 +79,7 @@ def test_bounds_contain_all_preactivations(tightener, seed):
 def test_bounds_hold_on_degenerate_ensembles(tightener, name):
     rng = np.random.default_rng(3)
     ensemble, domain = oracles.DEGENERATE[name](rng)
-    bounds = tightener.tighten(ensemble, domain)
+    bounds = tightener.tighten(members(ensemble, domain))
     points = np.concatenate([domain.sample(500, rng), [domain.lower, domain.upper]])
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
 
@@ -90,20 +91,20 @@ def test_nothing_is_loosened(tightener, seed):
     rng = np.random.default_rng(seed)
     ensemble, domain = oracles.random_case(rng)
     for given_ in (Crown(), MilpTightening()):
-        known = given_.tighten(ensemble, domain)
-        assert_within(tightener.tighten(ensemble, domain, known), known)
+        known = given_.tighten(members(ensemble, domain))
+        assert_within(tightener.tighten(members(ensemble, domain), known), known)
 
 
 @settings(max_examples=12, deadline=None)
 @given(seed=seeds)
 def test_each_tightener_is_within_the_cheaper_one(seed):
     ensemble, domain = oracles.random_case(np.random.default_rng(seed))
-    interval = Interval().tighten(ensemble, domain)
-    crown = Crown().tighten(ensemble, domain)
-    lp = LpTightening().tighten(ensemble, domain, crown)
+    interval = Interval().tighten(members(ensemble, domain))
+    crown = Crown().tighten(members(ensemble, domain))
+    lp = LpTightening().tighten(members(ensemble, domain), crown)
     assert_within(crown, interval)
     assert_within(lp, crown)
-    assert_within(MilpTightening().tighten(ensemble, domain, lp), lp)
+    assert_within(MilpTightening().tighten(members(ensemble, domain), lp), lp)
 
 
 @settings(max_examples=12, deadline=None)
@@ -111,9 +112,9 @@ def test_each_tightener_is_within_the_cheaper_one(seed):
 def test_linear_programs_find_what_linear_propagation_finds(seed):
     """A bound by propagation is a dual solution of the linear program."""
     ensemble, domain = oracles.random_case(np.random.default_rng(seed))
-    interval = Interval().tighten(ensemble, domain)
-    lp = LpTightening().tighten(ensemble, domain, interval)
-    crown = Crown().tighten(ensemble, domain, lp)
+    interval = Interval().tighten(members(ensemble, domain))
+    lp = LpTightening().tighten(members(ensemble, domain), interval)
+    crown = Crown().tighten(members(ensemble, domain), lp)
     for i, member in enumerate(ensemble.members):
         last = len(member.weights) - 1
         for k in range(1, last + 1):
@@ -128,7 +129,7 @@ def test_linear_programs_find_what_linear_propagation_finds(seed):
 @given(seed=seeds)
 def test_milps_are_exact_for_neurons_of_either_sign(tightener, seed):
     ensemble, domain = oracles.random_case(np.random.default_rng(seed))
-    bounds = tightener.tighten(ensemble, domain)
+    bounds = tightener.tighten(members(ensemble, domain))
     for i, ranges in enumerate(oracles.exact_ranges(ensemble, domain)):
         for k, (low, high) in enumerate(ranges):
             both = (low < 0) & (high > 0) if k < len(ranges) - 1 else np.array([True])
@@ -173,7 +174,7 @@ def test_milps_miss_nothing_on_badly_scaled_networks(tightener, make, monkeypatc
     for seed in range(12):
         net, domain = make(np.random.default_rng(seed))
         ensemble = Ensemble((net,))
-        bounds = tightener.tighten(ensemble, domain)
+        bounds = tightener.tighten(members(ensemble, domain))
         for k, (low, high) in enumerate(oracles.exact_ranges(ensemble, domain)[0]):
             rounding = 1e-12 * np.maximum(np.abs(low), np.abs(high))
             assert np.all(bounds.lower[0][k] <= low + rounding), (seed, k)
@@ -195,9 +196,9 @@ def wide_case() -> tuple[Ensemble, Domain]:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_serial_and_parallel_answers_are_identical(tightener, pool, workers):
     ensemble, domain = wide_case()
-    serial = tightener.tighten(ensemble, domain)
+    serial = tightener.tighten(members(ensemble, domain))
     with pool(workers) as executor:
-        parallel = tightener.tighten(ensemble, domain, executor=executor)
+        parallel = tightener.tighten(members(ensemble, domain), executor=executor)
     for one, other in zip(sides(serial), sides(parallel), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -205,10 +206,12 @@ def test_serial_and_parallel_answers_are_identical(tightener, pool, workers):
 @every
 def test_a_deadline_in_the_past_still_gives_bounds(tightener):
     ensemble, domain = wide_case()
-    bounds = tightener.tighten(ensemble, domain, deadline=time.perf_counter() - 1.0)
+    bounds = tightener.tighten(
+        members(ensemble, domain), deadline=time.perf_counter() - 1.0
+    )
     points = domain.sample(100, np.random.default_rng(0))
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
-    assert_within(bounds, Interval().tighten(ensemble, domain))
+    assert_within(bounds, Interval().tighten(members(ensemble, domain)))
 
 
 def test_a_time_limit_keeps_the_dual_bound(monkeypatch):
@@ -223,11 +226,11 @@ def test_a_time_limit_keeps_the_dual_bound(monkeypatch):
             return MilpResult(MilpStatus.TIME_LIMIT, bound=bound)
 
     ensemble, domain = wide_case()
-    start = Crown().tighten(ensemble, domain)
+    start = Crown().tighten(members(ensemble, domain))
     method = MilpTightening(backend="scip", outputs=False)
-    exact = method.tighten(ensemble, domain, start)
+    exact = method.tighten(members(ensemble, domain), start)
     monkeypatch.setattr(milp_tightening, "backend", lambda name: Stopped())
-    bounds = method.tighten(ensemble, domain, start)
+    bounds = method.tighten(members(ensemble, domain), start)
     assert_within(exact, bounds, slack=1e-5)
     assert_within(bounds, start)
     gained, whole = (
@@ -243,14 +246,14 @@ def test_several_outputs_are_bounded(tightener):
     rng = np.random.default_rng(2)
     ensemble = oracles.random_ensemble(rng, 2, 2, (4, 3), num_outputs=3)
     domain = oracles.random_domain(rng)
-    bounds = tightener.tighten(ensemble, domain)
+    bounds = tightener.tighten(members(ensemble, domain))
     points = domain.sample(500, rng)
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
 
 
 def test_only_chosen_neurons_are_worked_on():
     ensemble, domain = wide_case()
-    start = Crown().tighten(ensemble, domain)
+    start = Crown().tighten(members(ensemble, domain))
     chosen = [
         [np.zeros(width, bool) for width in member.hidden_widths] + [np.zeros(1, bool)]
         for member in ensemble.members
@@ -258,7 +261,7 @@ def test_only_chosen_neurons_are_worked_on():
     j = int(np.flatnonzero(start.unstable(0, 1))[0])
     chosen[0][1][j] = True
     method = MilpTightening(outputs=False)
-    found = method.run(ensemble, domain, start, chosen=chosen)
+    found = method.run(members(ensemble, domain), start, chosen=chosen)
     assert found.neurons == 1
     assert 1 <= found.solves <= 2
     assert found.bounds.upper[0][1][j] < start.upper[0][1][j]
@@ -267,7 +270,7 @@ def test_only_chosen_neurons_are_worked_on():
             changed = np.flatnonzero(high < start.upper[i][k])
             assert changed.tolist() == ([j] if (i, k) == (0, 1) else [])
     none = [[flags & False for flags in member] for member in chosen]
-    assert method.run(ensemble, domain, start, chosen=none).solves == 0
+    assert method.run(members(ensemble, domain), start, chosen=none).solves == 0
 
 
 def test_a_decided_sign_saves_the_second_program():
@@ -279,12 +282,14 @@ def test_a_decided_sign_saves_the_second_program():
         ((np.array([1.0]), np.array([9.0]), np.array([9.0])),),
     )
     # Interval arithmetic sees it at once: nothing is left to solve.
-    assert MilpTightening(outputs=False).run(ensemble, domain, loose).solves == 0
+    assert (
+        MilpTightening(outputs=False).run(members(ensemble, domain), loose).solves == 0
+    )
     # Here it does not: h = relu(x) - relu(x) - 1/2.
     twice = Network(
         ([[1.0], [1.0]], [[1.0, -1.0]], [[1.0]]), ([0.0, 0.0], [-0.5], [0.0])
     )
-    found = MilpTightening(outputs=False).run(Ensemble((twice,)), domain)
+    found = MilpTightening(outputs=False).run(members(Ensemble((twice,)), domain))
     assert found.neurons == found.solves == 1
     assert found.bounds.upper[0][1][0] <= 0
 
@@ -306,11 +311,11 @@ def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
             return wrong
 
     ensemble, domain = wide_case()
-    start = Crown().tighten(ensemble, domain)
+    start = Crown().tighten(members(ensemble, domain))
     method = MilpTightening()
     monkeypatch.setattr(milp_tightening, "backend", lambda name: Liar())
     with caplog.at_level(logging.WARNING):
-        bounds = method.tighten(ensemble, domain, start)
+        bounds = method.tighten(members(ensemble, domain), start)
     points = domain.sample(1000, np.random.default_rng(1))
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
     assert bool(caplog.records) == (wrong.status is MilpStatus.OPTIMAL)
@@ -319,12 +324,14 @@ def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
 def test_chains_are_as_tight_as_their_last_step():
     ensemble, domain = wide_case()
     steps = (Crown(), LpTightening())
-    chain = tighten_by_steps(steps, ensemble, domain).bounds
-    lp = LpTightening().tighten(ensemble, domain, Crown().tighten(ensemble, domain))
+    chain = tighten_by_steps(steps, members(ensemble, domain)).bounds
+    lp = LpTightening().tighten(
+        members(ensemble, domain), Crown().tighten(members(ensemble, domain))
+    )
     assert_within(chain, lp)
     assert_within(lp, chain)
-    nothing = tighten_by_steps((), ensemble, domain).bounds
-    assert_within(nothing, Interval().tighten(ensemble, domain))
+    nothing = tighten_by_steps((), members(ensemble, domain)).bounds
+    assert_within(nothing, Interval().tighten(members(ensemble, domain)))
 
 
 @every
@@ -358,7 +365,7 @@ def test_searches_end_where_corners_tie_up_to_rounding():
         [9998.591822437802, 100.25806671037296, 0.815604123602207],
     )
     bounds = SignTightening().tighten(
-        ensemble, domain, Crown().tighten(ensemble, domain)
+        members(ensemble, domain), Crown().tighten(members(ensemble, domain))
     )
     points = domain.sample(2000, np.random.default_rng(0))
     assert bounds.contains([member.preactivations(points)])

@@ -167,6 +167,12 @@ def big_m(
     >>> big_m(problem, problem.root).model
     LinearModel(7 columns, 2 integer; 6 rows, 14 entries)
     """
+    for i, network in enumerate(problem.networks):
+        if network.num_outputs != 1:
+            raise ValueError(
+                f"Expected one output over each network, got {network.num_outputs} at "
+                f"network {i}. Choose one, or a linear combination, in the Problem."
+            )
     building = _Building(problem.domain)
     neurons = tuple(
         building.add_layers(network, bounds, i, len(network.weights) - 1, relaxed)

@@ -35,7 +35,7 @@ from ennopt.milp.solver import (
 from ennopt.milp.watch import watched
 from ennopt.network import Array
 
-SIZE_LIMIT = 2000
+FREE_SIZE = 2000
 """Most columns, and most rows, under the licence that the package brings."""
 
 SIZE_LIMIT_EXCEEDED = 10010
@@ -327,7 +327,7 @@ def _size_limit() -> float:
     """Try a model one column too large for the licence that the package brings."""
     gurobipy = require("gurobipy", "gurobi")
     with _environment() as env, gurobipy.Model(env=env) as probe:
-        probe.addVars(SIZE_LIMIT + 1, ub=1.0)
+        probe.addVars(FREE_SIZE + 1, ub=1.0)
         try:
             probe.optimize()
         except gurobipy.GurobiError as error:
@@ -336,7 +336,7 @@ def _size_limit() -> float:
                     f"Expected a valid Gurobi licence, got: {error}. Renew it, or use "
                     "the backend 'scip' or 'highs'."
                 ) from error
-            return SIZE_LIMIT
+            return FREE_SIZE
     return math.inf
 
 

@@ -16,7 +16,7 @@ from ennopt.extras import require
 from ennopt.study.measures import (
     SMALLEST_GAP,
     Clock,
-    Interval,
+    MeanInterval,
     bootstrap,
     cumulative,
     gap,
@@ -95,7 +95,7 @@ class Box:
     shape: tuple[int, int, int]
     kind: str
     values: tuple[float, ...]
-    interval: Interval
+    interval: MeanInterval
     rmse: float
 
 

@@ -198,7 +198,7 @@ def cumulative(
     return steps, counts
 
 
-class Interval(NamedTuple):
+class MeanInterval(NamedTuple):
     """A mean and its confidence interval."""
 
     mean: float
@@ -208,17 +208,17 @@ class Interval(NamedTuple):
 
 def bootstrap(
     values: Sequence[float], *, level: float = 0.95, draws: int = 10_000, seed: int = 0
-) -> Interval:
+) -> MeanInterval:
     """Mean and percentile bootstrap interval; the same seed gives the same interval.
 
     Examples
     --------
     >>> bootstrap([4.0])
-    Interval(mean=4.0, low=4.0, high=4.0)
+    MeanInterval(mean=4.0, low=4.0, high=4.0)
     """
     known = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(seed)
     means = rng.choice(known, size=(draws, known.size)).mean(axis=1)
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(known.mean()), float(low), float(high))
+    return MeanInterval(float(known.mean()), float(low), float(high))
