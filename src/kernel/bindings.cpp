@@ -83,7 +83,7 @@ Layer make_layer(const Part& part, int cols) {
 std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
                                   const Vector& lower, const Vector& upper,
                                   const Matrix& slopes, const Vector& sides, double unit,
-                                  double spread) {
+                                  double spread, double noise) {
   auto model = std::make_shared<Model>();
   model->inputs = int(lower.shape(0));
   const bool fits = upper.shape(0) == lower.shape(0) && slopes.shape(0) == sides.shape(0) &&
@@ -96,6 +96,7 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
         std::max(std::fabs(model->set.lower[p]), std::fabs(model->set.upper[p])));
   model->unit = unit;
   model->spread = spread;
+  model->noise = noise;
   for (const auto& parts : stacks) {
     Stack stack;
     int cols = model->inputs;
@@ -223,7 +224,7 @@ NB_MODULE(_kernel, m) {
   nb::class_<Model>(m, "Model")
       .def_static("make", &make_model, nb::arg("stacks"), nb::arg("lower"),
                   nb::arg("upper"), nb::arg("slopes"), nb::arg("sides"), nb::arg("unit"),
-                  nb::arg("spread"))
+                  nb::arg("spread"), nb::arg("noise"))
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
           throw std::invalid_argument("Expected one number for each input.");
@@ -236,7 +237,8 @@ NB_MODULE(_kernel, m) {
       .def_rw("row_slopes", &Settings::row_slopes)
       .def_rw("vertex_lines", &Settings::vertex_lines)
       .def_rw("output_lines", &Settings::output_lines)
-      .def_rw("again", &Settings::again);
+      .def_rw("again", &Settings::again)
+      .def_rw("programs", &Settings::programs);
   m.def("bound_boxes", &bound_boxes, nb::arg("model"), nb::arg("settings"),
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
   m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),

@@ -42,6 +42,7 @@ struct Model {
   double output_error = 0.0;  // rounding of the outputs' own rows and of their sum
   double unit = 0.0;          // relative rounding of a sum over the inputs
   double spread = 0.0;        // of the objective over many points
+  double noise = 0.0;         // rounding of a bound where all signs are decided, about
 
   // Neurons of a last hidden layer that no output rewards only ever need the line below
   // ReLU, which holds without bounds.
@@ -62,6 +63,7 @@ struct Settings {
   bool vertex_lines = true;  // deep rule 2
   bool output_lines = true;  // deep rule 2 for the objective
   double again = 0.8;        // bound again if the clipped volume is below this share
+  int programs = 64;         // linear programs that may finish a box
 };
 
 // Multiples of a half-space beyond this are not used: they would overflow.

@@ -56,9 +56,8 @@ Vec step_limit(Vec bound, double cutoff, double size, int most) {
               pick(distance <= 0.1 * size, splat(near), splat(far)));
 }
 
-// A bound this many margins above the cutoff is kept there by rounding: bounds of neurons
-// carry margins of their own.
-constexpr double kNoise = 3.0;
+// A bound this many times the objective's noise above the cutoff is kept there by rounding.
+constexpr double kNoise = 4.0;
 
 // Generations in which only rounding keeps a node open before it is left as it is.
 constexpr double kPatience = 8.0;
@@ -301,7 +300,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       }
     }
     // Splitting is of little use where the rest is rounding.
-    const bool limited = least[lane] <= cutoff + kNoise * margin[lane];
+    const bool limited = best[lane] <= cutoff + kNoise * model.noise;
     const bool tired = limited && flag[lane] <= -kPatience;
     if (tired) outcome.fate = Fate::stuck;
     // Too thin to split: once more, with every row bounded.

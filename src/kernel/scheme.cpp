@@ -11,10 +11,9 @@ namespace {
 constexpr int kMostLanes = 8;
 
 // A box is finished by linear programs if very few of its neurons are unstable, or few and
-// bounding it took away less than this share of its parent's distance to the cutoff;
-// within so many programs.
+// bounding it took away less than this share of its parent's distance to the cutoff.
 constexpr double kSlow = 0.8;
-constexpr int kVeryFewNeurons = 8, kFewNeurons = 32, kMostPrograms = 64;
+constexpr int kVeryFewNeurons = 8, kFewNeurons = 32;
 
 }  // namespace
 
@@ -42,7 +41,7 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
                                           count, outcomes, scratch, nullptr);
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
-    if (outcomes[i].doubted) continue;
+    if (outcomes[i].doubted || settings_.programs == 0) continue;
     const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
     if (unstable(nodes[i]) <= (slow ? kFewNeurons : kVeryFewNeurons))
       finish(cutoff, nodes[i], outcomes[i], scratch);
@@ -96,7 +95,7 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, void* scratch)
   signs.root(open.data());
   double most = -kInfinity, value = outcome.value;
   for (int programs = 0; !open.empty(); ++programs) {
-    if (programs == kMostPrograms) return;
+    if (programs == settings_.programs) return;
     std::copy(open.end() - std::ptrdiff_t(width), open.end(), top.begin());
     open.resize(open.size() - width);
     Outcome part;

@@ -9,6 +9,8 @@ from ennopt.domain import Domain
 from ennopt.engine import schemes
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
+from ennopt.engine.nodes import NodeSettings
+from ennopt.engine.schemes import Boxes
 from ennopt.network import Ensemble, Network
 from ennopt.paper.bigm import BigM
 from ennopt.result import Limits, Status
@@ -265,7 +267,7 @@ def test_a_gap_of_zero_ends_with_a_note_about_rounding():
 def both_trees(problem, x):
     """The tree in NumPy and the compiled one, with one incumbent and no nodes yet."""
     for plain in (True, False):
-        tree = BoxSearch().scheme.open(problem, 1e-4, plain=plain)
+        tree = Boxes(NodeSettings(programs=0)).open(problem, 1e-4, plain=plain)
         tree.offer(x)
         yield tree
 

@@ -57,5 +57,5 @@ def compile_model(problem: Canonical) -> Model:
     slopes, sides = problem.domain.half_spaces()
     return module.Model.make(
         stacks, problem.domain.lower, problem.domain.upper, slopes, sides,
-        problem.unit, problem.spread,
+        problem.unit, problem.spread, problem.noise,
     )  # fmt: skip

@@ -31,9 +31,9 @@ THIN = 2.0**-20
 """A box with all sides below this share of the domain's trusts no inherited sign."""
 
 
-NOISE = 3.0
-"""A bound this many margins above the cutoff is kept there by rounding: bounds of
-neurons carry margins of their own."""
+NOISE = 4.0
+"""A bound this many times the objective's noise above the cutoff is kept there by
+rounding."""
 
 PATIENCE = 8
 """Generations in which only rounding keeps a node open before it is left as it is."""
@@ -178,7 +178,7 @@ def bound_nodes(
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)
     again = ~closed & (share < settings.again) & (nodes.flag <= 0.0)
     # Splitting is of little use where the rest is rounding.
-    limited = least <= cutoff + NOISE * margin
+    limited = best <= cutoff + NOISE * model.noise
     tired = limited & (nodes.flag <= -PATIENCE)
     fate, split, middle = branch(nodes, scores, closed, again, tired)
     waiting = np.where(limited, np.minimum(nodes.flag, 0.0) - 1.0, 0.0)

@@ -37,6 +37,7 @@ class NodeSettings:
     vertex_lines: bool = True
     output_lines: bool = True
     again: float = 0.8
+    programs: int = 64
 
 
 class NodeModel:
@@ -49,7 +50,7 @@ class NodeModel:
         self.networks, self.domain = problem.networks, problem.domain
         self.reach, self.unit = problem.domain.reach, problem.unit
         self.errors, self.sizes = problem.row_errors, problem.row_sizes
-        self.spread = problem.spread
+        self.spread, self.noise = problem.spread, problem.noise
         self.slopes, self.sides = problem.domain.half_spaces()
         self.num_inputs = problem.num_inputs
         self.num_neurons = problem.num_neurons

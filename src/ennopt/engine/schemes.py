@@ -22,10 +22,10 @@ from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
 
-SLOW, VERY_FEW_NEURONS, FEW_NEURONS, MOST_PROGRAMS = 0.8, 8, 32, 64
+SLOW, VERY_FEW_NEURONS, FEW_NEURONS = 0.8, 8, 32
 """A box is finished by linear programs if very few of its neurons are unstable, or few
-and bounding it took away less than this share of its parent's distance to the cutoff;
-within so many programs. As in src/kernel/scheme.cpp."""
+and bounding it took away less than this share of its parent's distance to the cutoff.
+As in src/kernel/scheme.cpp."""
 
 
 class Scheme(Protocol):
@@ -151,6 +151,7 @@ class PlainBoxes:
             most[batch.bound - cutoff > SLOW * was] = FEW_NEURONS
         few = (batch.states < ON).sum(axis=1) <= most
         chosen = (out.fate == Fate.SPLIT) & np.isfinite(was) & few & ~out.doubted
+        chosen &= self._settings.programs > 0
         for i in np.flatnonzero(chosen).tolist():
             found[i], more = self._finished(found[i], out, i, batch, cutoff)
             points.append(more)
@@ -174,7 +175,7 @@ class PlainBoxes:
         alone = replace(self._problem.on(box, known), origin=None)
         tree = PlainTree(alone, SignPrograms(alone, known), Level(cutoff))
         tree.plant()
-        tree.explore(MOST_PROGRAMS, math.inf, math.inf, dive=1, threads=1)
+        tree.explore(self._settings.programs, math.inf, math.inf, dive=1, threads=1)
         if tree.open or tree.bound > cutoff:
             return found, tree.points()[:1]
         bound = min(float(found.node[0]), tree.bound)
