@@ -91,8 +91,10 @@ def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> f
     """Bound of the ensemble on `domain` from bounds of the member problems.
 
     At one common point the costs add up to nothing, but for rounding, which is
-    charged here.
+    charged here. Where one member has no point, there is none at all.
     """
+    if -math.inf in bounds:
+        return -math.inf
     total = np.array([math.fsum(column) for column in costs.T])
     sizes = math.fsum(abs(bound) for bound in bounds)
     rounding = 4.0 * len(bounds) * UNIT * sizes

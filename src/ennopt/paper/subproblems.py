@@ -204,7 +204,8 @@ class ByEngine:
         rng = np.random.default_rng(effort.seed)
         points = problem.domain.sample(SAMPLES, rng)
         values = problem.values(points)
-        size = problem.tolerance(float(values.max(initial=0.0)), 1.0)
+        # Without a point its value may be as large as values get.
+        size = problem.tolerance(values.max() if len(points) else problem.scale, 1.0)
         tree = self.engine.scheme.open(problem, min(1.0, effort.slack / size))
         tree.plant()
         if len(points):
@@ -219,6 +220,9 @@ class ByEngine:
             threads=effort.threads,
         ):
             nodes += count
+            moved = problem.domain.repair(tree.candidates())
+            for x in moved[problem.domain.feasible(moved)]:
+                tree.offer(x)
             seconds = time.perf_counter() - begin_at
             now = Progress(seconds, tree.value, tree.bound, nodes)
             if callback is not None and callback(now):
