@@ -103,9 +103,10 @@ def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> f
     """
     total = np.array([math.fsum(column) for column in costs.T])
     reach = np.maximum(np.abs(domain.lower), np.abs(domain.upper))
-    sizes = math.fsum(abs(bound) for bound in bounds)
-    rounding = 4.0 * len(bounds) * UNIT * sizes
-    return math.fsum(bounds) + float(np.abs(total) @ reach) + rounding
+    rest = float(np.abs(total) @ reach)
+    sizes = math.fsum(abs(bound) for bound in bounds) + rest
+    rounding = 4.0 * (len(bounds) + reach.size) * UNIT * sizes
+    return math.fsum(bounds) + rest + rounding
 
 
 def known_bounds(problem: Problem, bounds: NeuronBounds, i: int) -> NeuronBounds:
