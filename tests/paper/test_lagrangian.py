@@ -385,7 +385,9 @@ def test_degenerate_ensembles_are_solved(name, rng):
     ensemble, domain = oracles.DEGENERATE[name](rng)
     problem = Problem(ensemble, domain)
     optimum, _ = oracles.exact_maximum(ensemble, domain)
-    result = LagrangianSearch().solve(problem, Tools(Limits(5.0)))
+    slow = name == "cancelling members"  # value 0 everywhere: nothing to prune with
+    result = LagrangianSearch().solve(problem, Tools(Limits(3.0 if slow else 120.0)))
+    assert slow or result.status is Status.OPTIMAL
     slack = 1e-6 * max(1.0, problem.scale())
     assert result.bound >= optimum - slack
     assert result.value == pytest.approx(optimum, rel=2e-4, abs=slack)
