@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from ennopt.milp import available_backends
+from ennopt.milp import available_backends, backend
 from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.paper import bigm as bigm_module
 from ennopt.paper.bigm import BigM
+from ennopt.paper.branch_and_cut import BranchAndCut
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -181,6 +182,28 @@ def test_history_is_monotone_and_ends_with_the_answer():
     assert (values[-1], bounds[-1]) == (result.value, result.bound)
     assert {"bounds", "solver", "total"} <= set(result.seconds)
     assert {"pyscipopt", "highspy", "ennopt"} <= set(result.versions)
+
+
+@every
+@pytest.mark.parametrize("method", [BigM, BranchAndCut])
+def test_nodes_are_those_of_the_solver(name, method, monkeypatch):
+    rng = np.random.default_rng(3)
+    problem = Problem(
+        oracles.random_ensemble(rng, 3, 4, (12, 12)), oracles.random_domain(rng, 4)
+    )
+    solver, found = type(backend(name)), []
+    solve = solver.solve
+
+    def noted(self, model, *arguments):
+        result = solve(self, model, *arguments)
+        if model.num_integer:
+            found.append(result)
+        return result
+
+    monkeypatch.setattr(solver, "solve", noted)
+    result = method(backend=name, tightening=(Crown(),)).solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.nodes == sum(answer.nodes for answer in found) > 5
 
 
 @every

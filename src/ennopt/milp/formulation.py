@@ -29,6 +29,12 @@ from ennopt.network import Array, Network
 ABSENT = -1
 """Column of a variable that a stable neuron does not have."""
 
+NARROW, NARROW_ROOM = 1e-3, 1e-6
+"""A neuron that is on and varies by less than the first share of its size gets room
+beyond its bounds, the second share. Its row says what it is; as constraints, bounds so
+close would cut into the box as soon as a solver drops a small coefficient of the row.
+"""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerColumns:
@@ -264,7 +270,9 @@ class _Building:
         off, on = high <= 0, low >= 0
         on &= ~off
         open_ = ~off & ~on
-        y = self._new(~off, np.maximum(low, 0.0), high)
+        size = np.maximum(np.abs(low), np.abs(high))
+        room = np.where(on & (high - low < NARROW * size), NARROW_ROOM * size, 0.0)
+        y = self._new(~off, np.maximum(low - room, 0.0), high + room)
         s = self._new(open_, np.zeros_like(low), -low)
         binary = np.zeros_like(open_) if relaxed else open_
         z = self._new(binary, np.zeros_like(low), np.ones_like(low), whole=True)

@@ -96,9 +96,10 @@ def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> f
     if -math.inf in bounds:
         return -math.inf
     total = np.array([math.fsum(column) for column in costs.T])
-    sizes = math.fsum(abs(bound) for bound in bounds)
-    rounding = 4.0 * len(bounds) * UNIT * sizes
-    return math.fsum(bounds) + float(np.abs(total) @ domain.reach) + rounding
+    rest = float(np.abs(total) @ domain.reach)
+    sizes = math.fsum(abs(bound) for bound in bounds) + rest
+    rounding = 4.0 * (len(bounds) + domain.num_inputs) * UNIT * sizes
+    return math.fsum(bounds) + rest + rounding
 
 
 def known_bounds(problem: Canonical, bounds: NeuronBounds, i: int) -> NeuronBounds:

@@ -243,9 +243,9 @@ def _kept(
     low, high = known.lower[i][k].copy(), known.upper[i][k].copy()
     least = done.lower * unit - slack[some]
     most = done.upper * unit + slack[some]
-    values = seen[:, some]
-    wrong = least > values.min(axis=0, initial=np.inf)
-    wrong |= most < values.max(axis=0, initial=-np.inf)
+    smallest = seen[:, some].min(axis=0, initial=np.inf)
+    largest = seen[:, some].max(axis=0, initial=-np.inf)
+    wrong = (least > smallest) | (most < largest)
     if wrong.any():
         LOGGER.warning(
             "Dropped bounds of %d neurons of member %d, layer %d: a solver "
