@@ -10,6 +10,7 @@ import pytest
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.network import Ensemble, Network
+from ennopt.paper.bigm import BigM
 from ennopt.problem import Problem
 from ennopt.result import Event, Limits, NoSolutionError, Result, Status
 from ennopt.run import Tools, UnsoundBoundError
@@ -299,3 +300,30 @@ def test_time_is_booked_under_one_phase_only():
     seconds = run.finish().seconds
     assert seconds["inner"] >= 0.1
     assert seconds["outer"] + seconds["inner"] <= seconds["total"]
+
+
+def test_details_in_units_of_the_objective_are_told_in_the_users_sense(rng):
+    ensemble = random_ensemble(rng, 2, 2, (4, 3))
+    domain = Domain([-1, -1], [1, 1])
+    low = BigM().solve(Problem(ensemble, domain, "min"), Tools())
+    high = BigM().solve(Problem(ensemble.negated(), domain), Tools())
+    assert low.details["root_bound"] == pytest.approx(-high.details["root_bound"])
+    assert low.details["root_bound"] <= low.bound <= low.value
+    for seconds, value, bound in low.history:
+        assert seconds >= 0
+        assert bound <= value
+
+
+def test_a_run_keeps_a_few_points_that_differ(rng):
+    problem = Problem(random_ensemble(rng, 1, 2, (5,)), Domain([-1, -1], [1, 1]))
+    with Tools().start(problem, "test") as run:
+        for x in problem.domain.sample(50, rng):
+            run.offer(x)
+            run.offer(x + 1e-9)
+    values = [value for value, _ in run.pool]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == run.value
+    assert 2 <= len(run.pool) <= 8
+    for i, (_, x) in enumerate(run.pool):
+        for _, other in run.pool[:i]:
+            assert np.abs(x - other).max() > 1e-3

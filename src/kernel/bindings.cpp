@@ -29,6 +29,8 @@ namespace {
 using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+#include "duality.hpp"
+
 std::vector<const BoundTable*> supported() {
 #if defined(ENNOPT_PLAIN)
   return {&table_plain};
@@ -211,6 +213,18 @@ nb::tuple bound_signs(const Signs& signs, const Matrix& nodes, double cutoff) {
                         owned(points, {count, d}));
 }
 
+// The bound that any multipliers prove; for tests.
+double proved(const Signs& signs, const nb::ndarray<const std::uint8_t, nb::ndim<1>>& allowed,
+              const Vector& lambda) {
+  const Model& model = signs.model();
+  if (int(lambda.shape(0)) != model.neurons || int(allowed.shape(0)) != model.neurons)
+    throw std::invalid_argument("Expected one multiplier and one byte for each neuron.");
+  std::vector<double> p(model.neurons + 1), q(p), g(model.inputs), h(g);
+  const Ranges& at = signs.ranges();
+  return proved_by(model, at.lower.data(), at.upper.data(), at.low.data(), at.high.data(),
+                   allowed.data(), {lambda.data(), p.data(), g.data(), q.data(), h.data()});
+}
+
 }  // namespace
 }  // namespace ennopt
 
@@ -263,6 +277,7 @@ NB_MODULE(_kernel, m) {
            },
            nb::arg("model"), nb::arg("low"), nb::arg("high"),
            nb::arg("instruction_set") = "");
+  m.def("proved_by", &proved, nb::arg("signs"), nb::arg("allowed"), nb::arg("multipliers"));
   nb::class_<Tree>(m, "Tree")
       .def("__init__",
            [](Tree* self, std::shared_ptr<Scheme> scheme, double gap, double floor,

@@ -73,6 +73,7 @@ class Signs : public Scheme {
   void split(double* node, double* other, const Outcome& outcome) const override;
   void clips(const double*, const double*,
              const std::function<void(int, double, double)>&) const override {}
+  const Ranges& ranges() const { return ranges_; }
 
  private:
   Ranges ranges_;

@@ -16,6 +16,7 @@ import pytest
 
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
+from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.engine.tree import PlainTree
 from ennopt.engine.units import Unit, explore_unit
 from ennopt.result import Limits, Status
@@ -230,3 +231,29 @@ def test_without_the_extension_numpy_answers_and_says_so_once(monkeypatch, caplo
         kernel.cache_clear()
     (record,) = [r for r in caplog.records if "kernel is missing" in r.getMessage()]
     assert record.levelno == logging.WARNING
+
+
+@COMPILED
+@pytest.mark.parametrize(
+    "method", [BoxSearch(), NeuronSearch()], ids=["box", "neurons"]
+)
+def test_an_early_ctrl_c_keeps_a_value_and_a_bound(method):
+    """Whenever it comes, from the first report on."""
+    rng = np.random.default_rng(0)
+    problem = canonical(random_ensemble(rng, 1, 10, (120, 120)), random_domain(rng, 10))
+    centre = problem.values(problem.domain.centre)[0]
+    best = []
+    for calls in (1, 2, 4, 8):
+        left = itertools.count(calls, -1)
+
+        def interrupt(_, left=left):
+            if next(left) <= 1:
+                raise KeyboardInterrupt
+
+        result = method.solve(problem, Tools(Limits(seconds=30), callback=interrupt))
+        assert result.status is Status.INTERRUPTED
+        assert math.isfinite(result.bound)
+        assert_valid(problem, result)
+        best.append(result.value)
+    assert best[0] >= centre
+    assert best[-1] > centre

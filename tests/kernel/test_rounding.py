@@ -134,6 +134,41 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
                         assert_exact(nodes, low, high, x, value, hidden)
 
 
+@WAYS
+@pytest.mark.parametrize(("depth", "width"), [(8, 50), (6, 12)])
+def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, depth, width):
+    """Margins are those of the coefficients that occur, and still cover all rounding.
+
+    Members that cancel leave nothing but rounding; a box of a few digits' width leaves
+    no room for the relaxation to hide it.
+    """
+    settings = NodeSettings()
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        net = random_network(rng, 3, (width,) * depth, scale=1.0 + 0.2 * seed)
+        ensemble = Ensemble((net, net.fold_output(-1.0 - 1e-15, 0.0), net))
+        x = rng.normal(size=3)
+        radius = np.abs(x) * (0.0, 1e-15)[seed]
+        domain = Domain(x - radius, x + radius)
+        model = NodeModel(canonical(ensemble, domain))
+        bound = way(ensemble, domain, settings)
+        points = [domain.lower, domain.upper] if seed else [x]
+        rows, _, low, high = bound(Nodes.root(model).packed(), -np.inf)
+        nodes = Nodes.unpacked(rows, model)
+        for point in points:
+            exact = [Fraction(v) for v in point.tolist()]
+            hidden = [
+                h
+                for network in model.networks
+                for layer in preactivations(network, exact)[:-1]
+                for h in layer
+            ]
+            value = value_at(ensemble, exact)
+            assert_exact(nodes, low, high, exact, value, hidden)
+            # And they are tight: no product of weights through all layers.
+            assert float(Fraction(float(nodes.bound[0])) - value) < 1e-6
+
+
 def test_a_multiple_of_a_cut_that_overflows_proves_nothing():
     slopes = np.array([[1e9] * 5 + [1e-299]])
     edge = math.ldexp(1.0, 1023) / 5e9 * 2.0  # the multiplier that just overflows

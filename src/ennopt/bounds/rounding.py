@@ -47,7 +47,7 @@ def relative_error(networks: Iterable[Network]) -> float:
     up over the layers of a network, and over the networks.
     """
     networks = list(networks)
-    longest = max(max(*w.shape) for n in networks for w in n.weights)
+    longest = max(int(max(w.shape)) for n in networks for w in n.weights)
     inputs = max(n.num_inputs for n in networks)
     sums = sum(1 for _ in networks) + max(len(n.weights) for n in networks)
     roundings = ROUNDINGS_PER_TERM * (longest + inputs) + ROUNDINGS_PER_SUM * sums

@@ -55,7 +55,8 @@ def compile_model(problem: Canonical) -> Model:
         for i, network in enumerate(problem.networks)
     ]
     slopes, sides = problem.domain.half_spaces()
-    return module.Model.make(
+    model: Model = module.Model.make(
         stacks, problem.domain.lower, problem.domain.upper, slopes, sides,
         problem.unit, problem.spread, problem.noise,
     )  # fmt: skip
+    return model
