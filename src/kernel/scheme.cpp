@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kMostLanes = 8;
 
-// A box is finished by linear programs if very few of its neurons are unstable, or few and
-// bounding it took away less than this share of its parent's distance to the cutoff.
+// A box is finished by linear programs if very few of its neurons are unstable, or if few
+// are and its bound keeps more than the share kSlow of its parent's distance to the cutoff.
 constexpr double kSlow = 0.8;
 constexpr int kVeryFewNeurons = 8, kFewNeurons = 32;
 

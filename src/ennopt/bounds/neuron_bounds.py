@@ -68,7 +68,8 @@ class NeuronBounds:
             [np.minimum(a, b) for a, b in zip(mine, yours, strict=True)]
             for mine, yours in zip(self.upper, other.upper, strict=True)
         ]
-        # Two proofs may cross by their rounding margins: keep the thinner truth.
+        # Two proofs of one number may cross by their rounding margins. Each is true,
+        # so the number is between them.
         for lows, highs in zip(lower, upper, strict=True):
             for low, high in zip(lows, highs, strict=True):
                 crossed = low > high

@@ -23,9 +23,9 @@ from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
 
 SLOW, VERY_FEW_NEURONS, FEW_NEURONS = 0.8, 8, 32
-"""A box is finished by linear programs if very few of its neurons are unstable, or few
-and bounding it took away less than this share of its parent's distance to the cutoff.
-As in src/kernel/scheme.cpp."""
+"""A box is finished by linear programs if very few of its neurons are unstable, or if
+few are and its bound keeps more than the share `SLOW` of its parent's distance to the
+cutoff. As in src/kernel/scheme.cpp."""
 
 
 class Scheme(Protocol):
