@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine bench-inputs bench-soak clean
+.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-soak clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -36,6 +36,12 @@ bench-engine: $(VENV)/test
 	$(BENCH) --only '*_L2_n20_*' --limit 300 --solver-limit 300 $(BESIDE) highs scip gurobi \
 	  --out benchmarks/solvers.md
 	$(BENCH) --limit 60 --solver-limit 60 $(BESIDE) gurobi --out benchmarks/gurobi.md
+
+# Two installations in turn on the same ensembles: nodes, bounds, nodes per second.
+# OLD is the Python of the other one.
+bench-gate: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/gate.py $(INSTANCES) --old $(OLD) --new $(BIN)/python
 
 # The rule of method="auto" rests on this table.
 bench-inputs: $(VENV)/test

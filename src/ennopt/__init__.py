@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ennopt.api import maximize, minimize, solve
 from ennopt.convert import PredictorNotSupportedError, load
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Rows
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
@@ -79,6 +79,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Result",
+    "Rows",
     "SignTightening",
     "Status",
     "Targeted",

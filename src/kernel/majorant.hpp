@@ -2,6 +2,7 @@
 #pragma once
 
 constexpr double kSmearFloor = 0.02;    // weight of the majorant itself in the scores
+constexpr double kWidthFloor = 1e-4;   // of all errors, for every input's relative width
 constexpr double kCrowdedShare = 0.1;  // of unstable neurons: above, some rows are skipped
 
 struct Majorant {
@@ -226,6 +227,10 @@ struct Majorant {
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }
+    for (int p = 0; p < d; ++p) {
+      const double width = model.set.upper[p] - model.set.lower[p];
+      w.score[p] += kWidthFloor * errors * (2.0 / (width > 0.0 ? width : 1.0)) * w.radius[p];
+    }
     return errors;
   }
 };

@@ -60,7 +60,7 @@ Vec step_limit(Vec bound, double cutoff, double size, int most) {
 constexpr double kNoise = 4.0;
 
 // Generations in which only rounding keeps a node open before it is left as it is.
-constexpr double kPatience = 8.0;
+constexpr double kRoundingGenerations = 8.0;
 
 // A box whose sides are all below this share of the domain's trusts no inherited sign.
 constexpr double kThin = 0x1p-20;
@@ -301,7 +301,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     }
     // Splitting is of little use where the rest is rounding.
     const bool limited = best[lane] <= cutoff + kNoise * model.noise;
-    const bool tired = limited && flag[lane] <= -kPatience;
+    const bool tired = limited && flag[lane] <= -kRoundingGenerations;
     if (tired) outcome.fate = Fate::stuck;
     // Too thin to split: once more, with every row bounded.
     else if (outcome.fate == Fate::stuck && first) outcome.fate = Fate::again;

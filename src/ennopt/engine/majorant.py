@@ -29,6 +29,10 @@ are not bounded; with few left, skipping them would stall the tree."""
 SMEAR_FLOOR = 0.02
 """Weight of the majorant itself in the branching scores: they are never all zero."""
 
+WIDTH_FLOOR = 1e-4
+"""Share of all errors that every input is blamed for, times its relative width: an error
+that no input seems to cause, because forms cancel, does not stay for ever."""
+
 
 def slope_byte(alpha: Array) -> Array:
     """A slope in [0, 1] as a byte, halves to the nearer end.
@@ -204,7 +208,9 @@ class Majorant:
                 error = np.where(layer.unstable, error, 0.0)
                 total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
                 errors = errors + error.sum(axis=1)
-        return total, errors
+        widths = self.model.domain.widths
+        share = 2.0 * self.radius / np.where(widths > 0.0, widths, 1.0)
+        return total + WIDTH_FLOOR * errors[:, None] * share, errors
 
     def states(self) -> States:
         """One byte per neuron for the children."""

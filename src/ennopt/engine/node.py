@@ -35,7 +35,7 @@ NOISE = 4.0
 """A bound this many times the objective's noise above the cutoff is kept there by
 rounding."""
 
-PATIENCE = 8
+ROUNDING_GENERATIONS = 8
 """Generations in which only rounding keeps a node open before it is left as it is."""
 
 
@@ -179,7 +179,7 @@ def bound_nodes(
     again = ~closed & (share < settings.again) & (nodes.flag <= 0.0)
     # Splitting is of little use where the rest is rounding.
     limited = best <= cutoff + NOISE * model.noise
-    tired = limited & (nodes.flag <= -PATIENCE)
+    tired = limited & (nodes.flag <= -ROUNDING_GENERATIONS)
     fate, split, middle = branch(nodes, scores, closed, again, tired)
     waiting = np.where(limited, np.minimum(nodes.flag, 0.0) - 1.0, 0.0)
     flag = np.where(fate == Fate.AGAIN, 1.0, waiting)
