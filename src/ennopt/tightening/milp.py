@@ -43,7 +43,7 @@ class MilpTightening(Progressive):
     >>> from ennopt import Domain, Ensemble, Network
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> bounds = MilpTightening().tighten(Ensemble([net]), Domain([-1.0], [2.0]))
-    >>> bounds.upper[0][1].round(5).tolist()
+    >>> bounds.upper[0][1].round(4).tolist()
     [2.0]
     """
 
