@@ -45,7 +45,7 @@ class MilpTightening(Progressive):
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> problem = Canonical.sum_of([net], Domain([-1.0], [2.0]))
     >>> bounds = MilpTightening().tighten(problem)
-    >>> bounds.upper[0][1].round(5).tolist()
+    >>> bounds.upper[0][1].round(4).tolist()
     [2.0]
     """
 
