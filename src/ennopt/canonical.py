@@ -133,6 +133,7 @@ class Canonical:
 
     Examples
     --------
+    >>> from ennopt import Ensemble
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> problem = Canonical.of(Problem(Ensemble([net, net]), Domain([-1.0], [2.0])))
     >>> problem

@@ -21,10 +21,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import ennopt
-from ennopt import Ensemble, Problem, Result, Tools, load, maximize, minimize
+from ennopt import Ensemble, Problem, Result, load, maximize, minimize
 from ennopt.api import solve
 from ennopt.convert.verify import FOLDING_SLACK, UNITS, Original, _rounding
-from ennopt.engine.auto import Auto
 from oracles import random_ensemble, random_network
 
 BOX = [(-1.0, 1.3), (-0.7, 2.0)]
@@ -191,8 +190,8 @@ def test_whatever_an_original_raises_the_answer_stays(error):
 
     ensemble = random_ensemble(np.random.default_rng(5))
     problem = Problem(ensemble, ennopt.Domain([-1, -1], [1, 1]), "min")
-    plain = solve(problem, Auto(), Tools())
-    answer = solve(problem, Auto(), Tools(), Original(predict, "float32"))
+    plain = solve(problem)
+    answer = solve(problem, original=Original(predict, "float32"))
     assert (answer.value, answer.bound) == (plain.value, plain.bound)
     assert len(answer.notes) == len(plain.notes) + 1
 
@@ -203,7 +202,7 @@ def test_names_that_the_original_prints_are_escaped():
 
     problem = Problem(random_ensemble(np.random.default_rng(5)),
                       ennopt.Domain([-1, -1], [1, 1]))  # fmt: skip
-    answer = solve(problem, Auto(), Tools(), Original(predict, "float32"))
+    answer = solve(problem, original=Original(predict, "float32"))
     assert "\x1b" not in answer.summary()
 
 

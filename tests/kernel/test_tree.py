@@ -48,7 +48,7 @@ def low_tree(plain, problem, distance):
     tolerance = Tolerance(-1.0, math.inf, -distance)
     assert tolerance.cutoff(3.0) == 3.0 - distance
     if plain:
-        boxes = PlainBoxes(problem, NodeSettings())
+        boxes = PlainBoxes(problem, NodeSettings(programs=0))
         return PlainTree(problem, boxes, tolerance)
     boxes = kernel().Boxes(compile_model(problem), kernel().Settings())
     return compiled_tree(boxes, tolerance)

@@ -30,8 +30,8 @@ SMEAR_FLOOR = 0.02
 """Weight of the majorant itself in the branching scores: they are never all zero."""
 
 WIDTH_FLOOR = 1e-4
-"""Share of all errors that every input is blamed for, times its relative width: an error
-that no input seems to cause, because forms cancel, does not stay for ever."""
+"""Share of all errors that every input is blamed for, times its relative width: an
+error that no input seems to cause, because forms cancel, does not stay for ever."""
 
 
 def slope_byte(alpha: Array) -> Array:
