@@ -252,7 +252,7 @@ class _StrengthenedSolve:
         if found.status.has_bound and not live.contradictory:
             return found.status
         if run.bound == -math.inf:
-            return MilpStatus.OPTIMAL  # no point meets the constraints, and none is known
+            return MilpStatus.OPTIMAL  # proved: no point meets the constraints
         run.notes.append(
             f"{self.solver.name} failed ({found.message or found.status.value}); its "
             "bound was not used."
