@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog
 
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Rows
 from ennopt.network import Array, Ensemble, Network
 from ennopt.problem import Problem
 
@@ -79,6 +80,30 @@ def random_domain(rng: np.random.Generator, num_inputs: int = 2) -> Domain:
     """A box around a random centre, sides of different lengths."""
     centre, radius = rng.normal(size=num_inputs), rng.uniform(0.2, 2.0, num_inputs)
     return Domain(centre - radius, centre + radius)
+
+
+def mixed(
+    rng: np.random.Generator, d: int, count: int = 2, equal: bool = False
+) -> Domain:
+    """A box with rows that some of its points meet."""
+    box = random_domain(rng, d)
+    inside = box.sample(1, rng)[0]
+    matrix = rng.normal(size=(count, d))
+    at = matrix @ inside
+    least = at - rng.uniform(0.0, 0.3, size=count)
+    most = np.where(rng.random(count) < 0.5, np.inf, at + rng.uniform(0.1, 0.5, count))
+    if equal:
+        least[0] = most[0] = at[0]
+    return Domain(box.lower, box.upper, rows=Rows(matrix, least, most))
+
+
+def moved(case: Case, shift: Array) -> Case:
+    """The same ensemble and set with all inputs moved by `shift`."""
+    ensemble, domain = case
+    rows = domain.rows.moved(-shift)
+    rows = Rows(rows.matrix, rows.least, rows.most)
+    lower, upper = domain.lower + shift, domain.upper + shift
+    return ensemble.fold_input(1.0, -shift), Domain(lower, upper, rows=rows)
 
 
 def random_case(rng: np.random.Generator) -> Case:
@@ -189,6 +214,45 @@ def exact_maximum(ensemble: Ensemble, domain: Domain) -> tuple[float, Array]:
     return float(values[best]), points[best]
 
 
+def exact_on(ensemble: Ensemble, domain: Domain) -> float:
+    """The largest prediction where linear constraints hold, by linear programs.
+
+    Every activation pattern that a point of a grid shows is a polyhedron on which the
+    ensemble is linear; on small networks a fine grid meets all that matter.
+    """
+    slopes, sides = domain.half_spaces()
+    best = -np.inf
+    points = domain.sample(4000, np.random.default_rng(0))
+    patterns = {}
+    for x in points:
+        key = tuple(
+            (h > 0).tobytes()
+            for member in ensemble.members
+            for h in member.preactivations(x)[:-1]
+        )
+        patterns.setdefault(key, x)
+    bounds = list(zip(domain.lower, domain.upper, strict=True))
+    for x in patterns.values():
+        rows, limits, gradient, constant = [-slopes], [-sides], 0.0, 0.0
+        for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
+            a, c = member.weights[0], member.biases[0]
+            for w, b in zip(member.weights[1:], member.biases[1:], strict=True):
+                on = a @ x + c > 0
+                sign = np.where(on, -1.0, 1.0)
+                rows.append(sign[:, None] * a)
+                limits.append(-sign * c)
+                a, c = (w * on) @ a, (w * on) @ c + b
+            gradient = gradient + weight * a[0]
+            constant = constant + weight * c[0]
+        found = linprog(
+            -gradient, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits),
+            bounds=bounds,
+        )  # fmt: skip
+        if found.status == 0:
+            best = max(best, constant - found.fun)
+    return best
+
+
 def exact_ranges(ensemble: Ensemble, domain: Domain) -> list[list[tuple[Array, Array]]]:
     """Smallest and largest pre-activations ``[member][layer]`` on the domain."""
     ranges = []
@@ -200,6 +264,19 @@ def exact_ranges(ensemble: Ensemble, domain: Domain) -> list[list[tuple[Array, A
             [(h.min(axis=0), h.max(axis=0)) for h in member.preactivations(points)]
         )
     return ranges
+
+
+def exact_preactivations(network: Network, x: Array) -> list[list[Fraction]]:
+    """All pre-activations at a point, layer by layer, in exact arithmetic."""
+    y, found = [Fraction(v) for v in x.tolist()], []
+    for w, b in network.layers():
+        h = [
+            sum((Fraction(a) * v for a, v in zip(row, y, strict=True)), Fraction(c))
+            for row, c in zip(w.tolist(), b.tolist(), strict=True)
+        ]
+        found.append(h)
+        y = [max(v, Fraction(0)) for v in h]
+    return found
 
 
 def grid_maximum(ensemble: Ensemble, domain: Domain, per_side: int = 101) -> float:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain, Rows
@@ -14,20 +13,7 @@ from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools, UnsupportedProblemError
-from oracles import random_domain, random_ensemble, random_network
-
-
-def mixed(rng, d, count=2, equal=False):
-    """A box with rows that some of its points meet."""
-    box = random_domain(rng, d)
-    inside = box.sample(1, rng)[0]
-    matrix = rng.normal(size=(count, d))
-    at = matrix @ inside
-    least = at - rng.uniform(0.0, 0.3, size=count)
-    most = np.where(rng.random(count) < 0.5, np.inf, at + rng.uniform(0.1, 0.5, count))
-    if equal:
-        least[0] = most[0] = at[0]
-    return Domain(box.lower, box.upper, rows=Rows(matrix, least, most))
+from oracles import exact_on, mixed, random_ensemble, random_network
 
 
 def test_repaired_points_are_feasible(rng):
@@ -76,45 +62,6 @@ def test_rows_on_other_inputs_are_refused():
 
 
 # Searches.
-
-
-def exact_on(ensemble, domain):
-    """The largest prediction by a MILP of another kind: cells and linear programs.
-
-    Every activation pattern that a point of a grid shows is a polyhedron on which the
-    ensemble is linear; on small networks a fine grid meets all that matter.
-    """
-    slopes, sides = domain.half_spaces()
-    best = -np.inf
-    points = np.concatenate([domain.sample(4000, np.random.default_rng(0))])
-    patterns = {}
-    for x in points:
-        key = tuple(
-            (h > 0).tobytes()
-            for member in ensemble.members
-            for h in member.preactivations(x)[:-1]
-        )
-        patterns.setdefault(key, x)
-    bounds = list(zip(domain.lower, domain.upper, strict=True))
-    for x in patterns.values():
-        rows, limits, gradient, constant = [-slopes], [-sides], 0.0, 0.0
-        for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
-            a, c = member.weights[0], member.biases[0]
-            for w, b in zip(member.weights[1:], member.biases[1:], strict=True):
-                on = a @ x + c > 0
-                sign = np.where(on, -1.0, 1.0)
-                rows.append(sign[:, None] * a)
-                limits.append(-sign * c)
-                a, c = (w * on) @ a, (w * on) @ c + b
-            gradient = gradient + weight * a[0]
-            constant = constant + weight * c[0]
-        found = linprog(
-            -gradient, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits),
-            bounds=bounds,
-        )  # fmt: skip
-        if found.status == 0:
-            best = max(best, constant - found.fun)
-    return best
 
 
 WAYS = [

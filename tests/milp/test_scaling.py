@@ -7,7 +7,7 @@ import pytest
 
 import oracles
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Rows
 from ennopt.milp import available_backends, backend
 from ennopt.milp.scaling import FAR, ScaledModel, centred
 from ennopt.problem import Problem
@@ -33,18 +33,14 @@ def model_of(problem: Problem) -> ScaledModel:
 
 def exactly(ensemble, x) -> Fraction:
     """The prediction in exact arithmetic."""
-    total = Fraction(0)
-    for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
-        y = [Fraction(v) for v in x]
-        for k, (w, b) in enumerate(member.layers()):
-            h = [
-                sum((Fraction(a) * v for a, v in zip(row, y, strict=True)), Fraction(c))
-                for row, c in zip(w.tolist(), b.tolist(), strict=True)
-            ]
-            last = k == len(member.weights) - 1
-            y = h if last else [max(v, Fraction(0)) for v in h]
-        total += Fraction(float(weight)) * y[0]
-    return total
+    pairs = zip(ensemble.weights, ensemble.members, strict=True)
+    return sum(
+        (
+            Fraction(float(weight)) * oracles.exact_preactivations(member, x)[-1][0]
+            for weight, member in pairs
+        ),
+        Fraction(0),
+    )
 
 
 def test_a_box_near_zero_is_left_alone(rng):
@@ -71,6 +67,25 @@ def test_centring_moves_no_prediction_by_more_than_it_says(seed, shift):
         there = exactly(problem.ensemble, x)
         here = exactly(summed(moved.problem), inside)
         assert abs(here - there) <= Fraction(moved.error)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e9])
+def test_constraints_are_measured_in_units_of_their_own(size, rng):
+    """SCIP drops coefficients of 1e-9, and with them the constraint."""
+    ensemble, domain = oracles.random_ensemble(rng), oracles.mixed(rng, 2, 3, True)
+    rows = domain.rows
+    rows = Rows(size * rows.matrix, size * rows.least, size * rows.most)
+    problem = canonical(ensemble, Domain(domain.lower, domain.upper, rows=rows))
+    scaled = ScaledModel.of(problem, problem.root)
+    own = scaled.units.problem.domain.rows
+    largest = np.abs(own.matrix).max(axis=1)
+    assert np.all((largest > 0.5) & (largest <= 1.0))
+    for x in domain.sample(20, rng):  # feasible, whatever the units
+        assert scaled.model.violation(scaled.columns(x)) <= 1e-12
+    for x in np.array([domain.lower, domain.upper]):
+        missed = rows.violation(x) / np.abs(rows.matrix).max(axis=1)
+        shown = scaled.model.violation(scaled.columns(x))
+        assert shown >= 0.25 * missed.max() / scaled.units.inputs.max()
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e7])

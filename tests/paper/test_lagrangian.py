@@ -23,7 +23,14 @@ from ennopt.paper.member_relaxation import (
     member_problems,
 )
 from ennopt.paper.multipliers import Multipliers, Polyak, Subgradient, improve
-from ennopt.paper.subproblems import Answer, ByMilp, Effort, Subproblem, fallback
+from ennopt.paper.subproblems import (
+    Answer,
+    ByEngine,
+    ByMilp,
+    Effort,
+    Subproblem,
+    fallback,
+)
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -166,6 +173,13 @@ def test_rounding_never_lowers_the_sum_of_the_members(seed):
     bound = lagrangian_bound(bounds, costs, domain)
     near = Fraction(1e-13 * (1.0 + np.abs(bounds).sum() + np.abs(costs).sum()))
     assert exact <= Fraction(bound) <= exact + near
+
+
+def test_a_member_without_a_point_leaves_none_at_all():
+    """The bound was once not a number, and the node split for ever."""
+    domain, costs = Domain([0.0], [1.0]), np.zeros((2, 1))
+    assert lagrangian_bound([-math.inf, 1.0], costs, domain) == -math.inf
+    assert lagrangian_bound([math.inf, -math.inf], costs, domain) == -math.inf
 
 
 # Branching.
@@ -344,6 +358,18 @@ def test_a_subproblem_without_time_still_has_a_bound(backend, rng):
     for effort in (Effort(seconds=0.0), Effort(seconds=1e-3), Effort(nodes=1)):
         answer = ByMilp(backend).solve(subproblem, effort, None)
         assert optimum <= answer.bound + 1e-9 < math.inf
+
+
+@pytest.mark.parametrize("level", [-100.0, 0.0, 100.0])
+def test_the_engine_leaves_no_more_than_asked_whatever_the_sign(level, rng):
+    """Values below zero once counted as zero: the engine left a hundred times more."""
+    problem = problem_of(rng)
+    shifted = problem.networks[0].fold_output(1.0, level)
+    problem = Canonical.sum_of([shifted, *problem.networks[1:]], problem.domain)
+    optimum, _ = optimum_of(problem)
+    effort = Effort(slack=1e-3)
+    answer = ByEngine().solve(Subproblem(problem, problem.root), effort, None)
+    assert optimum - 1e-9 <= answer.bound <= optimum + 2e-3
 
 
 @pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])

@@ -1,9 +1,11 @@
 """What every tightener must do; LP and MILP tighteners in particular."""
 
+import itertools
 import logging
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Rows
 from ennopt.engine.sign_tightening import SignTightening
 from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble, Network
@@ -203,6 +205,65 @@ def test_small_errors_move_a_neuron_by_no_more_than_their_amplification(seed):
     line = Network([[[3.0]], [[5.0]], [[7.0]]], [[1.0], [1.0], [1.0]])
     assert milp_tightening.amplification(line, 2).tolist() == [7 * (5 * (3 + 1) + 1)]
     assert milp_tightening.amplification(line, 0).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("tightener", [Crown(), LpTightening(), SignTightening()])
+def test_no_exact_preactivation_is_missed_far_from_zero(tightener, monkeypatch):
+    """What centring rounds in the first layer, the layers after it inherit."""
+    monkeypatch.setattr(progressive, "WITNESSES", 1)
+    for seed in range(12):
+        net, box = far_away(np.random.default_rng(seed))
+        reach = 1e-6 * box.widths  # all but linear there: bounds are tight
+        domain = Domain(box.centre - reach, box.centre + reach)
+        problem = members(Ensemble((net,)), domain)
+        bounds = tightener.tighten(problem, problem.root)
+        ends = np.transpose([domain.lower, domain.upper])
+        for corner in itertools.product(*ends):
+            exact = oracles.exact_preactivations(net, np.array(corner))
+            for k, layer in enumerate(exact):
+                assert all(
+                    Fraction(low) <= h <= Fraction(high)
+                    for low, h, high in zip(
+                        bounds.lower[0][k].tolist(), layer,
+                        bounds.upper[0][k].tolist(), strict=True,
+                    )
+                )  # fmt: skip
+
+
+@every
+def test_bounds_hold_where_linear_constraints_do(tightener):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        ensemble = oracles.random_ensemble(rng, 2, 3, (5, 4))
+        domain = oracles.mixed(rng, 3, 2, equal=seed % 2 == 0)
+        bounds = tightener.tighten(members(ensemble, domain))
+        points = domain.sample(500, rng)
+        assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+
+
+@pytest.mark.parametrize("tightener", [LpTightening(), *MILPS], ids=repr)
+def test_linear_constraints_tighten_bounds(tightener):
+    rng = np.random.default_rng(1)
+    ensemble = oracles.random_ensemble(rng, 2, 3, (5, 4))
+    domain = oracles.mixed(rng, 3, 2, equal=True)
+    inside = tightener.tighten(members(ensemble, domain))
+    box = Domain(domain.lower, domain.upper)
+    outside = tightener.tighten(members(ensemble, box))
+    assert inside.num_unstable < outside.num_unstable
+    for i in range(2):  # hidden neurons whose sign is decided keep their other bound
+        low, high = inside.lower[i][-1][0], inside.upper[i][-1][0]
+        wide_low, wide_high = outside.lower[i][-1][0], outside.upper[i][-1][0]
+        assert wide_low - 1e-5 <= low <= high <= wide_high + 1e-5
+        assert high - low < 0.8 * (wide_high - wide_low)
+
+
+@every
+def test_constraints_that_no_point_meets_break_nothing(tightener):
+    ensemble = oracles.random_ensemble(np.random.default_rng(0), 2, 2, (5, 4))
+    rows = Rows([[1.0, 1.0], [1.0, -1.0]], [3.0, 0.5], [np.inf, 0.5])
+    problem = members(ensemble, Domain([0.0, 0.0], [1.0, 1.0], rows=rows))
+    bounds = tightener.tighten(problem)
+    assert_within(bounds, Interval().tighten(problem))
 
 
 def wide_case() -> tuple[Ensemble, Domain]:

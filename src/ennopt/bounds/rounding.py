@@ -82,3 +82,24 @@ def network_sizes(
         # Layer 0 is evaluated as centre plus radius times z, twice the reach at most.
         sizes.append(row_sizes(w, b, 2.0 * most if k == 0 else most))
     return sizes
+
+
+def inherited_errors(network: Network, sizes: Sequence[Array]) -> list[Array]:
+    """How far rounding in the layers before may move each layer's pre-activations.
+
+    Rounding of a forward pass, and of biases that were moved with the inputs: a layer
+    far larger than those after it leaves more there than their own sizes tell.
+
+    Parameters
+    ----------
+    network
+        One member.
+    sizes
+        Of its affine layers, as `network_sizes` gives them.
+    """
+    errors = [np.zeros_like(sizes[0])]
+    for k, w in enumerate(network.weights[1:]):
+        operations = 2.0 * (network.weights[k].shape[1] + 4)
+        own = errors[-1] + operations * UNIT * sizes[k]
+        errors.append((np.abs(w) @ own) * UPWARD)
+    return errors

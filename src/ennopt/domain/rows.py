@@ -131,6 +131,13 @@ class Rows:
         """The same constraints on ``x / units``."""
         return replace(self, matrix=self.matrix * units)
 
+    def divided(self, units: Array) -> Rows:
+        """The same constraints, each divided by a positive number, (num_rows,)."""
+        sides = {
+            name: getattr(self, name) / units for name in ("least", "most", "slack")
+        }
+        return replace(self, matrix=self.matrix / units[:, None], **sides)
+
     def repair(self, points: Array, lower: Array, upper: Array) -> Array:
         """Move points into box and rows: Dykstra's projections, in units of the box.
 

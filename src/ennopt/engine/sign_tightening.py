@@ -11,6 +11,7 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
+from ennopt.domain import Domain
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.schemes import compiled_tree
 from ennopt.engine.slices import in_slices
@@ -100,7 +101,9 @@ def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) ->
     known = NeuronBounds(
         ((*low[:k], np.array(own[:1])),), ((*high[:k], np.array(own[1:])),)
     )
-    problem = Canonical.sum_of([alone], job.problem.domain, known)
+    # These searches know no linear constraints; what holds on the box holds on the set.
+    box = Domain(job.problem.domain.lower, job.problem.domain.upper)
+    problem = Canonical.sum_of([alone], box, known)
     signs = module.Signs(compile_model(problem), *known.flat(), instructions)
     tree = compiled_tree(signs, Tolerance(0.0, 0.0, tolerance))
     tree.plant()

@@ -108,7 +108,7 @@ class Normalized:
 
 
 def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
-    """Measure every input, every neuron and the objective in a unit of its own.
+    """Measure each input, neuron and constraint, and the objective, in its own unit.
 
     Examples
     --------
@@ -120,6 +120,9 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
     array([ True])
     """
     inputs = _units(problem.domain.reach)
+    domain = problem.domain.on_units(inputs)
+    # Solvers drop coefficients and violations that are small beside one.
+    rows = domain.rows.divided(_units(np.abs(domain.rows.matrix).max(axis=1)))
     ends = [
         np.maximum(np.abs(low[-1]), np.abs(high[-1])).max()
         for low, high in zip(bounds.lower, bounds.upper, strict=True)
@@ -145,7 +148,7 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
         upper.append(tuple(highs))
         units.append(tuple(own))
     return Normalized(
-        Canonical.sum_of(networks, problem.domain.on_units(inputs)),
+        Canonical.sum_of(networks, replace(domain, rows=rows)),
         NeuronBounds(tuple(lower), tuple(upper)), inputs, output, tuple(units),
     )  # fmt: skip
 

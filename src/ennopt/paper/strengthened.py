@@ -234,9 +234,6 @@ class _StrengthenedSolve:
         chosen = self.separations(inequalities) if inside else ()
         found = live.solve(model, left, chosen)
         after = live.root_bound if inside else rounds.after
-        if found.status is MilpStatus.INFEASIBLE and not run.problem.domain.is_box:
-            run.prove(-math.inf)
-            return MilpStatus.OPTIMAL
         self.record(
             columns=model.num_columns,
             rows=scaled.model.num_rows,
@@ -254,6 +251,8 @@ class _StrengthenedSolve:
         self.notes(inside)
         if found.status.has_bound and not live.contradictory:
             return found.status
+        if run.bound == -math.inf:
+            return MilpStatus.OPTIMAL  # proved: no point meets the constraints
         run.notes.append(
             f"{self.solver.name} failed ({found.message or found.status.value}); its "
             "bound was not used."

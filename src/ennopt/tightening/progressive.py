@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.bounds.rounding import inherited_errors
 from ennopt.canonical import Canonical
 from ennopt.milp.model import Flags, Indices
 from ennopt.milp.scaling import centred, normalized
@@ -189,10 +190,9 @@ class Progressive(abc.ABC):
         networks = problem.networks
         known = Interval().tighten(problem, bounds)
         worked = solves = 0
-        slack = replace(problem, known=known).row_errors
+        slack = _slack(replace(problem, known=known))
         points = problem.domain.sample(WITNESSES, np.random.default_rng(0))
         seen = [network.preactivations(points) for network in networks]
-        # What centring rounds is far less than `slack`, which counts all operations.
         alone = [
             centred(Canonical.sum_of([network], problem.domain)) for network in networks
         ]
@@ -230,6 +230,24 @@ class Progressive(abc.ABC):
             if pending:
                 known = Interval().tighten(problem, known)
         return Tightened(known, worked, solves)
+
+
+def _slack(problem: Canonical) -> list[list[Array]]:
+    """``[network][layer]``: how far a proved bound may be off, by all that was rounded.
+
+    Centring rounds the biases of the first layer, each layer its own sums.
+    """
+    return [
+        [
+            own + before
+            for own, before in zip(
+                problem.row_errors[i],
+                inherited_errors(network, problem.row_sizes[i]),
+                strict=True,
+            )
+        ]
+        for i, network in enumerate(problem.networks)
+    ]
 
 
 def _kept(
