@@ -211,9 +211,7 @@ def test_the_code_of_a_page_runs(page, given, folder):
 
 
 @every_page
-def test_what_is_not_run_is_marked_and_listed(page, request):
-    if page == "README.md":
-        request.applymarker(pytest.mark.xfail(reason="long commands without a mark"))
+def test_what_is_not_run_is_marked_and_listed(page):
     for block in read(page):
         if block.reason is None:
             assert not [c for c in block.commands if c in NOT_RUN]
