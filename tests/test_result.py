@@ -325,3 +325,11 @@ def test_a_run_keeps_a_few_points_that_differ(rng):
     for i, (_, x) in enumerate(run.pool):
         for _, other in run.pool[:i]:
             assert np.abs(x - other).max() > 1e-3
+
+
+def test_a_value_above_a_proved_bound_is_a_defect():
+    """Whichever came first."""
+    with Tools().start(LINE, "test") as run:
+        run.prove(1.5)
+        with pytest.raises(UnsoundBoundError, match="at least the value"):
+            run.offer(np.array([1.0]))

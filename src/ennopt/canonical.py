@@ -168,17 +168,27 @@ class Canonical:
     def of(cls, problem: Problem) -> Canonical:
         """The canonical form of what a user says."""
         sign = 1.0 if problem.sense == "max" else -1.0
-        ensemble = problem.ensemble
+        ensemble, coefficients = problem.ensemble, np.ones((1, 1))
         if problem.output is not None:
-            ensemble = ensemble.combine_outputs(problem.output)
-        folded = [
-            member.fold_output(sign * float(weight), 0.0)
-            for member, weight in zip(ensemble.members, ensemble.weights, strict=True)
-        ]
-        networks, sizes = merged(folded)
+            coefficients = np.atleast_2d(np.asarray(problem.output))
+        folded, sizes = [], []
+        for member, weight in zip(ensemble.members, ensemble.weights, strict=True):
+            factor = sign * float(weight)
+            one = (
+                member
+                if problem.output is None
+                else member.combine_outputs(coefficients)
+            )
+            folded.append(one.fold_output(factor, 0.0))
+            # Outputs that cancel leave their rounding behind.
+            share = abs(factor) * np.abs(coefficients)
+            sizes.append(
+                (share @ np.abs(member.weights[-1]), share @ np.abs(member.biases[-1]))
+            )
+        networks, merged_sizes = merged(folded, sizes)
         return cls(
-            networks, problem.domain, sizes=sizes, additions=len(folded), sign=sign,
-            origin=problem,
+            networks, problem.domain, sizes=merged_sizes,
+            additions=len(folded) * ensemble.num_outputs, sign=sign, origin=problem,
         )  # fmt: skip
 
     @classmethod
@@ -216,7 +226,8 @@ class Canonical:
             found.add(Feature.LINEAR_ROWS)
         if self.limits.count:
             found.add(Feature.LIMITS)
-        if not isinstance(self.weighting, Fixed):
+        plain = isinstance(self.weighting, Fixed)
+        if not (plain and np.all(self.weighting.respond(np.ones(1)) == 1.0)):
             found.add(Feature.RISK)
         return frozenset(found)
 
@@ -365,18 +376,17 @@ class Canonical:
 
 
 def merged(
-    members: Sequence[Network],
+    members: Sequence[Network], sizes: Sequence[tuple[Array, Array]]
 ) -> tuple[tuple[Network, ...], tuple[tuple[Array, Array], ...]]:
     """Members with the same hidden layers become one whose output is their sum.
 
-    Copies that cancel would otherwise be relaxed apart. Returns the networks and, of
-    each, the sums of absolute output weights and biases.
+    Copies that cancel would otherwise be relaxed apart. `sizes` are the absolute output
+    weights and biases of each member; returns the networks and the sums of theirs.
     """
     kept: dict[tuple[bytes, ...], tuple[Network, Array, Array]] = {}
-    for own in members:
+    for own, (weights, bias) in zip(members, sizes, strict=True):
         hidden = (*own.weights[:-1], *own.biases[:-1])
         key = (str(own.hidden_widths).encode(), *(array.tobytes() for array in hidden))
-        weights, bias = np.abs(own.weights[-1]), np.abs(own.biases[-1])
         if key in kept:
             twin, others, shifts = kept[key]
             own = Network(

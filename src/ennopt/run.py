@@ -288,8 +288,19 @@ class Run:
             self._pool(value, inside[best].copy())
         if not value > self.value:
             return False
+        self._contradiction(value, self.bound)
         self.x, self.value = inside[best].copy(), value
         return True
+
+    def _contradiction(self, value: float, bound: float) -> None:
+        """Raise if a value beats a bound by more than tolerances explain."""
+        size = max(1.0, abs(value), self.problem.size)
+        if bound < value - SOUNDNESS_SLACK * size:
+            raise UnsoundBoundError(
+                f"Expected a bound of at least the value {value!r} found, got "
+                f"{bound!r} from {self.method}. This is a defect of ennopt or of a "
+                "solver: please report it."
+            )
 
     def _pool(self, value: float, x: Array) -> None:
         """Keep a point among the few best that differ."""
@@ -313,13 +324,8 @@ class Run:
         """
         if not bound < self.bound:
             return False
+        self._contradiction(self.value, bound)
         size = max(1.0, abs(self.value), self.problem.size)
-        if bound < self.value - SOUNDNESS_SLACK * size:
-            raise UnsoundBoundError(
-                f"Expected a bound of at least the value {self.value!r} found, got "
-                f"{bound!r} from {self.method}. This is a defect of ennopt or of a "
-                "solver: please report it."
-            )
         if bound < self.value - ROUNDING_SLACK * size:
             return False
         self.bound = max(bound, self.value)

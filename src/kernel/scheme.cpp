@@ -71,9 +71,10 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, void* scratch)
   Outcome again;
   again.point = point.data();
   table_->bound(*model_, settings_, layout_, cutoff, &own, 1, &again, scratch, &trace);
+  // Ranges hold under the cut of the box only: what it excludes is below the cutoff.
+  outcome.dropped = std::max(outcome.dropped, again.dropped);
   if (again.fate == Fate::closed) {
     outcome.fate = Fate::closed;
-    outcome.dropped = std::max(outcome.dropped, again.dropped);
     node[0] = own[0];
     return;
   }

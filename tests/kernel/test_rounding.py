@@ -204,6 +204,26 @@ def test_merged_members_leave_their_rounding_behind(way, rng):
     assert below > 5
 
 
+def test_outputs_that_cancel_leave_their_rounding_behind():
+    """Several outputs of one network, combined by factors that nearly cancel."""
+    below = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        weights = 1e10 * np.ones((3, 1)) * rng.choice([1.0, 1.0 + 2.0**-30])
+        net = Network((weights,), (np.zeros(3),))
+        share = rng.uniform(0.05, 0.9)
+        factors = np.array([share, -1.0, 1.0 - share])
+        problem = Problem(Ensemble((net,)), Domain([0.0], [1.0]), "max", factors)
+        exact = sum(
+            Fraction(f) * Fraction(w)
+            for f, w in zip(factors.tolist(), weights[:, 0].tolist(), strict=True)
+        )
+        result = BoxSearch().solve(problem, Tools())
+        below += exact > 0
+        assert Fraction(float(result.bound)) >= exact
+    assert below > 5
+
+
 @cache
 def one_and_many(slope, step, bias):
     """A member and thousands below its last digit, but not their sum.

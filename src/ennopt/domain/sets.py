@@ -190,7 +190,11 @@ class Domain:
         inside = np.clip(np.asarray(points, np.float64), self.lower, self.upper)
         if self.is_box:
             return inside
-        return self.rows.repair(inside, self.lower, self.upper)
+        rows = np.atleast_2d(inside)
+        outside = ~self.feasible(rows)
+        moved = rows.copy()
+        moved[outside] = self.rows.repair(rows[outside], self.lower, self.upper)
+        return moved.reshape(inside.shape)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
         """Random points, (count, num_inputs): uniform on a box.

@@ -199,9 +199,18 @@ class Engine(abc.ABC):
             run.details["operations"] = float(tree.operations)
             if tree.open == 0 and not run.closed() and run.ended() is None:
                 status = Status.OPTIMAL
-                run.notes.append(
-                    f"Nothing is left to search, and rounding leaves a distance of "
-                    f"{run.bound - run.value:.2g} between bound and value, above the "
-                    "gap asked for."
-                )
+                run.notes.append(_leftover(run))
         return run.finish(status)
+
+
+def _leftover(run: Run) -> str:
+    """Why a search that has nothing left to do did not close the gap."""
+    if run.x is None:
+        return (
+            "Nothing is left to search, but no point was found that meets every "
+            "constraint; whether there is one is not decided."
+        )
+    return (
+        f"Nothing is left to search, and rounding leaves a distance of "
+        f"{run.bound - run.value:.2g} between bound and value, above the gap asked for."
+    )

@@ -330,8 +330,12 @@ class PlainTree:
                 self._close(entry[1], -entry[0])
         if not taken:
             return 0
-        rows = self._rows(taken)
-        found, points = self._scheme.explore(rows, cutoff)
+        try:
+            found, points = self._scheme.explore(self._rows(taken), cutoff)
+        except BaseException:  # Ctrl-C: what was taken is still open
+            for entry in taken:
+                heapq.heappush(self._heap, entry)
+            raise
         for point in points:
             self._meet(point)
         for (_, number, row), fate in zip(taken, found, strict=True):

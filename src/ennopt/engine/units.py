@@ -151,8 +151,12 @@ def _hand_out(
                     break
                 limit = math.ceil(left / flights)
             nodes = tree.take(min(NODES_PER_UNIT, math.ceil(tree.open / flights)))
-            unit = make(nodes, limit, min(UNIT_SECONDS, run.remaining()))
-            pending[executor.submit(explore_unit, unit)] = unit
+            try:
+                unit = make(nodes, limit, min(UNIT_SECONDS, run.remaining()))
+                pending[executor.submit(explore_unit, unit)] = unit
+            except BaseException:  # Ctrl-C: what was taken is still open
+                tree.add(nodes)
+                raise
         finished = [future for future in pending if future.done()]
         if not finished:
             time.sleep(POLL_SECONDS)
@@ -160,13 +164,14 @@ def _hand_out(
             continue
         for future in finished:
             result = future.result()
+            # First what keeps the bound valid: Ctrl-C may come at any line.
+            tree.close(result.closed)
+            tree.add(result.nodes)
             del pending[future]
             run.count(result.count)
             for x in result.points:
                 tree.offer(x)
             improve(result.candidates)
-            tree.add(result.nodes)
-            tree.close(result.closed)
         improve(tree.candidates())
         run.prove(max([tree.bound, *(u.bound for u in pending.values())]))
         run.tick()
