@@ -226,8 +226,8 @@ class Canonical:
             found.add(Feature.LINEAR_ROWS)
         if self.limits.count:
             found.add(Feature.LIMITS)
-        plain = isinstance(self.weighting, Fixed)
-        if not (plain and np.all(self.weighting.respond(np.ones(1)) == 1.0)):
+        fixed = self.weighting.weights if isinstance(self.weighting, Fixed) else None
+        if fixed is None or np.any(fixed != 1.0):
             found.add(Feature.RISK)
         return frozenset(found)
 
