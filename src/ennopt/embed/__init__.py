@@ -1,0 +1,5 @@
+"""Trained ensembles inside other people's optimization models."""
+
+from ennopt.embed.predictor import PredictorConstr, add_predictor_constr
+
+__all__ = ["PredictorConstr", "add_predictor_constr"]
