@@ -8,10 +8,13 @@ import pytest
 from ennopt.learn.functions import PEAKS
 from ennopt.learn.instances import (
     MANIFEST,
+    ORIENTATIONS,
     PROFILES,
     Spec,
     find,
     make,
+    oriented,
+    read_instance,
     read_manifest,
     restrict,
 )
@@ -108,6 +111,20 @@ def test_instances_are_maximized_on_the_unit_box(library):
     x = PEAKS.domain.lower + unit * PEAKS.domain.widths
     predicted = ensemble(unit)[:, 0]
     assert np.corrcoef(predicted, PEAKS(x))[0, 1] < -0.3  # low function, high value
+
+
+def test_both_orientations_have_the_same_maximizer(library):
+    unit = np.random.default_rng(0).random((200, 2))
+    one, zero = (
+        read_instance(library, "peaks_e2_L2_n8_r0", orientation)(unit)[:, 0]
+        for orientation in ORIENTATIONS
+    )
+    np.testing.assert_allclose(zero, one - 1.0, atol=1e-12)
+    assert one.argmax() == zero.argmax()
+    ensemble = read_instance(library, "peaks_e2_L2_n8_r0")
+    assert oriented(ensemble, False, "zero") is ensemble  # maximized from the start
+    with pytest.raises(ValueError, match="orientation among one, zero"):
+        oriented(ensemble, True, "down")
 
 
 def test_the_manifest_records_the_error_of_each_instance(library):

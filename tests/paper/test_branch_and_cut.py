@@ -10,13 +10,15 @@ import pytest
 import oracles
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
+from ennopt.milp.cuts import BendersCuts
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
+from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.scip import Scip
 from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.paper.bigm import BigM
 from ennopt.paper.branch_and_cut import BranchAndCut
-from ennopt.paper.strengthened import root_rounds
+from ennopt.paper.strengthened import IncumbentInequalities, root_rounds
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -63,6 +65,35 @@ def test_inequalities_and_cuts_together_prove_the_same(backend, rng):
         assert any("inside its tree" in note for note in result.notes)
     else:
         assert result.details["inequalities"] > 0
+
+
+@pytest.mark.parametrize("backend", ["scip", "gurobi"])
+def test_inequalities_stay_beside_the_linear_program(backend, rng):
+    problem = problem_of(rng, 3, (6, 4))
+    method = BranchAndCut(cut_limit=0, inequalities=True, backend=backend, starts=0)
+    result = method.solve(problem, Tools())
+    agrees(result, problem)
+    assert result.details["inequalities"] > 0
+    assert result.details["cuts"] == 0
+
+
+def test_only_solutions_that_beat_those_before_give_inequalities(rng):
+    problem = Canonical.of(problem_of(rng, 3, (6, 4)))
+    scaled = ScaledModel.of(problem, problem.root)
+    points = problem.domain.sample(40, rng)
+    order = np.argsort(problem.values(points))
+    with Tools().start(problem, "test") as run:
+        source = BendersCuts(scaled.formulation)
+        rising = IncumbentInequalities(source, run, scaled)
+        for x in points[order]:
+            rising.separate(scaled.columns(x), True)
+        falling = IncumbentInequalities(source, run, scaled)
+        for x in points[order[::-1]]:
+            falling.separate(scaled.columns(x), True)
+        assert falling.separate(scaled.columns(points[order[-1]]), False) == []
+    patterns = {source.pattern(scaled.columns(x)).tobytes() for x in points}
+    assert rising.count == len(patterns) > 1
+    assert falling.count == 1
 
 
 @pytest.mark.parametrize("name", oracles.DEGENERATE)

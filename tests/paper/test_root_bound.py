@@ -46,6 +46,23 @@ def test_milps_of_all_neurons_are_those_of_the_deeper_layers():
     assert details["milp_neurons"] <= details["milps"] <= 2 * details["milp_neurons"]
 
 
+@pytest.mark.parametrize("backend", ["highs", "scip", "gurobi"])
+def test_cuts_along_the_tree_lower_the_bound_within_their_limit(backend):
+    rng = np.random.default_rng(5)
+    ensemble, domain = random_ensemble(rng, 2, 2, (5, 4)), random_domain(rng)
+    best, _ = exact_maximum(ensemble, domain)
+    for limit in (0, 3, 25_000):
+        method = RootBound(cut_limit=limit, backend=backend)
+        details = method.solve(Problem(ensemble, domain), Tools()).details
+        after = details["root_bound_after_cuts"]
+        assert details["cuts"] <= limit
+        assert best - 1e-6 <= after <= details["root_bound"] + 1e-9
+        if limit == 0:
+            assert details["solver_nodes"] == 0
+    if backend != "highs":  # the tree ended before it had so many cuts
+        assert after == pytest.approx(best, rel=1e-3)
+
+
 def test_a_time_limit_still_gives_a_bound():
     ensemble = random_ensemble(np.random.default_rng(2), 3, 3, (12, 12))
     problem = Problem(ensemble, random_domain(np.random.default_rng(3), 3))

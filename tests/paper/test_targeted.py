@@ -97,6 +97,47 @@ def test_the_critical_set_grows_as_the_threshold_falls(name, rng):
     assert len({len(chosen) for chosen in sets}) > 2
 
 
+@pytest.mark.parametrize("name", ["highs", "scip"])  # Gurobi tightens the root anyway
+@pytest.mark.parametrize("seed", range(3))
+def test_a_survey_begins_at_the_linear_relaxation_as_it_is(name, seed):
+    # A presolve, cuts or strong branching would tighten it first, for seconds on
+    # larger models, and the survey would see few nodes.
+    made = big_m(problem := case(np.random.default_rng(seed), 3, (8, 6)), problem.root)
+    root = Highs().solve(made.model.relaxed()).value
+    seen = []
+
+    def keep(formulation, points, *others):
+        seen.append(points)
+        return summarize(formulation, points, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ennopt.paper.survey.summarize", keep)
+        survey(made, backend(name), 20)
+    values = [made.model.value(point) for point in seen[0]]
+    assert values[0] == pytest.approx(root, abs=1e-6)
+    assert max(values) <= root + 1e-6
+
+
+def test_a_solver_without_time_for_a_node_leaves_the_root_to_the_survey(rng):
+    problem = case(rng, 3, (8, 6))
+    made = big_m(problem, problem.root)
+
+    class Slow:
+        name, capabilities = "slow", backend("scip").capabilities
+
+        def solve(self, model, options, hooks):
+            return MilpResult(MilpStatus.TIME_LIMIT)
+
+    seen = survey(made, Slow(), 50, 100.0)
+    assert seen.nodes == 1
+    assert seen.source == "LPs"
+    root = Highs().solve(made.model.relaxed()).x
+    same_mean = summarize(made, np.array([root]), "test").mean
+    for mine, other in zip(seen.mean, same_mean, strict=True):
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 # The tree of linear programs.
 
 

@@ -16,7 +16,7 @@ from ennopt.milp.scip import Scip
 from ennopt.milp.solver import MilpResult, MilpStatus
 from ennopt.network import Ensemble
 from ennopt.paper.lagrangian import LagrangianSearch
-from ennopt.paper.multipliers import Subgradient
+from ennopt.paper.multipliers import Multipliers, Subgradient
 from ennopt.paper.subproblems import ByEngine, ByMilp
 from ennopt.paper.targeted import Targeted
 from ennopt.paper.two_phase import PhaseOne, TwoPhase
@@ -155,6 +155,26 @@ def test_the_defaults_are_those_of_the_paper():
     assert (two.heuristic, two.revert) == (0.02, 0.02)
     assert two.fix_binaries
     assert not two.inherit
+
+
+def test_the_papers_own_limits_leave_room_for_its_times():
+    method, limit = TwoPhase(), 3600.0
+    assert (1.0 - method.reserve) * limit > 2792.0  # its longest mean for bounds
+    assert method.phase_one.share * method.reserve * limit >= method.phase_one.seconds
+
+
+def test_the_printed_steps_vanish_and_those_of_the_tuned_search_do_not():
+    copies = np.array([[1.0], [0.0]])
+
+    def last_size(rule, updates=20):
+        now = Multipliers.zero(2, 1)
+        for _ in range(updates):
+            now = rule.update(now, copies, 0.05)
+        return now.size
+
+    assert last_size(TwoPhase().phase_two.multipliers) < 1e-9
+    assert last_size(Subgradient(compound=False)) == pytest.approx(0.05 / 20**0.5)
+    assert last_size(TwoPhase.tuned().phase_two.multipliers) > 0.01
 
 
 # What a result tells.

@@ -123,6 +123,24 @@ def test_trained_instances_are_made_once_and_have_the_same_keys_again(tmp_path):
     assert plan.keys(first) == plan.keys(again) == plan.keys(elsewhere)
 
 
+def test_the_orientation_moves_minimized_functions_by_one(tmp_path):
+    def ensembles(orientation):
+        library = {
+            "problems": ["beale"], "members": [2], "layers": [1], "widths": [4],
+            "replicas": 1, "max_epochs": 2, "orientation": orientation,
+        }  # fmt: skip
+        study = study_from({"experiments": {"one": BASE | {"instances": library}}})
+        (task,) = tasks_of(study, tmp_path)
+        assert task.subject["orientation"] == orientation
+        return task.key, task.work["ensemble"]
+
+    (one_key, one), (zero_key, zero) = ensembles("one"), ensembles("zero")
+    x = np.random.default_rng(0).random((50, 2))
+    np.testing.assert_allclose(zero(x), one(x) - 1.0, atol=1e-12)
+    assert one_key != zero_key
+    assert len(list(tmp_path.rglob("*.npz"))) == 1  # trained once
+
+
 def test_instances_trained_by_other_code_are_not_used(tmp_path, monkeypatch):
     library = {
         "problems": ["beale"], "members": [1], "layers": [1], "widths": [4],

@@ -113,7 +113,7 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path):
         read_study(file)
 
 
-@pytest.mark.parametrize("profile", ["smoke", "desk", "paper"])
+@pytest.mark.parametrize("profile", ["smoke", "desk", "evening", "paper"])
 def test_the_shipped_study_fills_every_table_and_figure_in_every_profile(profile):
     (path,) = [p for p in SHIPPED if p.stem == "paper"]
     study = read_study(path, profile)

@@ -306,7 +306,7 @@ def test_a_time_limit_keeps_the_dual_bound(monkeypatch):
     class Stopped:
         capabilities = solver.capabilities
 
-        def solve(self, model, options):
+        def solve(self, model, options, hooks):
             bound = solver.solve(model, options).bound + above
             return MilpResult(MilpStatus.TIME_LIMIT, bound=bound)
 
@@ -324,6 +324,56 @@ def test_a_time_limit_keeps_the_dual_bound(monkeypatch):
     assert 0.5 * whole < gained < whole
     points = domain.sample(2000, np.random.default_rng(0))
     assert bounds.contains([m.preactivations(points) for m in ensemble.members])
+
+
+class Clock:
+    """A solver that proves nothing, at once, and keeps the limits it was given."""
+
+    capabilities = milp_tightening.backend("scip").capabilities
+
+    def __init__(self):
+        self.limits = []
+
+    def solve(self, model, options, hooks):
+        self.limits.append(options.time_limit)
+        return MilpResult(MilpStatus.TIME_LIMIT)
+
+
+def test_milps_divide_the_time_until_the_deadline(monkeypatch):
+    ensemble, domain = wide_case()
+    problem, clock = members(ensemble, domain), Clock()
+    start = Crown().tighten(problem)
+    monkeypatch.setattr(milp_tightening, "backend", lambda name: clock)
+    method = MilpTightening(1000.0, "scip", outputs=False)
+    done = method.run(problem, start, deadline=time.perf_counter() + 600.0)
+    neurons = sum(
+        int(start.unstable(i, k).sum())
+        for i, network in enumerate(problem.networks)
+        for k in range(1, len(network.weights) - 1)
+    )
+    assert done.neurons == neurons > 2
+    assert done.solves == len(clock.limits) == 2 * neurons
+    for index, limit in enumerate(clock.limits):
+        waiting, second = neurons - index // 2, index % 2
+        assert 0 < limit <= 600.0 / waiting / (2 - second)
+
+
+def test_a_share_that_is_too_short_to_begin_is_lengthened(monkeypatch):
+    ensemble, domain = wide_case()
+    problem, clock = members(ensemble, domain), Clock()
+    monkeypatch.setattr(milp_tightening, "backend", lambda name: clock)
+    monkeypatch.setattr(milp_tightening, "LEAST_SECONDS", 100.0)
+    MilpTightening(1000.0, "scip", outputs=False).run(
+        problem, Crown().tighten(problem), deadline=time.perf_counter() + 600.0
+    )
+    assert all(limit > 90.0 for limit in clock.limits)
+
+
+@pytest.mark.parametrize("method", [LpTightening(), MilpTightening()], ids=repr)
+def test_neurons_that_a_deadline_leaves_out_are_not_counted(method):
+    ensemble, domain = wide_case()
+    late = method.run(members(ensemble, domain), deadline=time.perf_counter() - 1.0)
+    assert (late.neurons, late.solves) == (0, 0)
 
 
 @every
@@ -392,7 +442,7 @@ def test_a_lying_solver_loosens_and_breaks_nothing(wrong, monkeypatch, caplog):
     class Liar:
         capabilities = milp_tightening.backend("highs").capabilities
 
-        def solve(self, model, options):
+        def solve(self, model, options, hooks):
             return wrong
 
     ensemble, domain = wide_case()

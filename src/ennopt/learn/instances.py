@@ -32,6 +32,7 @@ from ennopt.learn.training import (
     Trained,
     train_all,
 )
+from ennopt.network import Ensemble, read_npz
 from ennopt.version import VERSION
 
 MANIFEST = "manifest.json"
@@ -39,6 +40,10 @@ MANIFEST = "manifest.json"
 
 FORMAT = 1
 """Version of the manifest."""
+
+ORIENTATIONS = ("one", "zero")
+"""Where the best value of a function that is minimized lies: near one, as in the files,
+or near zero, as in the paper. Wine and Concrete, which are maximized, have one only."""
 
 Report: TypeAlias = Callable[[int, int], None]
 """Called with the number of instances that are done and their total."""
@@ -359,6 +364,58 @@ def find(directory: str | Path, name: str) -> dict[str, Any]:
             f"{file.name}. Delete the file and make it again."
         )
     return record
+
+
+def read_instance(
+    directory: str | Path, name: str, orientation: str = "one"
+) -> Ensemble:
+    """The ensemble of an instance, to be maximized.
+
+    Parameters
+    ----------
+    directory
+        Of the instances.
+    name
+        With or without its suffix.
+    orientation
+        One of `ORIENTATIONS`.
+    """
+    record = find(directory, name)
+    ensemble = read_npz(Path(directory) / record["file"])
+    return oriented(ensemble, bool(record["negated"]), orientation)
+
+
+def oriented(ensemble: Ensemble, negated: bool, orientation: str) -> Ensemble:
+    """An ensemble of a file with its best value where `orientation` has it.
+
+    The scaled target y of a function that is minimized is learned as ``1 - y``. Near
+    zero the same maximizer has the value ``-y``: relative gaps become those of the
+    paper, which minimizes y.
+
+    Parameters
+    ----------
+    ensemble
+        As in the file.
+    negated
+        Whether it predicts ``1 - y``, as the manifest tells.
+    orientation
+        One of `ORIENTATIONS`.
+
+    Examples
+    --------
+    >>> from ennopt import Network
+    >>> nets = Ensemble([Network([[[1.0]]], [[0.5]])])
+    >>> float(oriented(nets, True, "zero")([[0.25]])[0, 0])
+    -0.25
+    """
+    if orientation not in ORIENTATIONS:
+        raise ValueError(
+            f"Expected an orientation among {', '.join(ORIENTATIONS)}, got "
+            f"{orientation!r}."
+        )
+    if orientation == "one" or not negated:
+        return ensemble
+    return ensemble.fold_output(1.0, -1.0)
 
 
 def restrict(specs: Sequence[Spec], problems: Sequence[str]) -> tuple[Spec, ...]:

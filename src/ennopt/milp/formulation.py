@@ -16,6 +16,7 @@ binary. The constants l, u are `NeuronBounds` and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +68,43 @@ class Activations:
     z: Array
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListColumns:
+    """The binaries by which an input chooses from a list of values.
+
+    Parameters
+    ----------
+    input
+        Its number.
+    values, columns
+        Each value, and the column that is one if it is chosen.
+    """
+
+    input: int
+    values: Array
+    columns: Indices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NearColumns:
+    """The binaries of a region around data: which rows' boxes hold the point.
+
+    Parameters
+    ----------
+    lower, upper
+        The boxes, (num_rows, num_inputs).
+    columns
+        One for each row, (num_rows,).
+    count
+        How many of them are ones.
+    """
+
+    lower: Array
+    upper: Array
+    columns: Indices
+    count: int
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Formulation:
     """A model with the map between its columns and the neurons.
@@ -82,6 +120,10 @@ class Formulation:
     neurons
         ``neurons[i][k]`` are the columns of hidden layer k of network i. A model of
         the first layers only has fewer of them.
+    lists
+        Columns of the inputs that take the values of a list.
+    near
+        Columns of the regions around data.
     """
 
     model: LinearModel
@@ -89,6 +131,8 @@ class Formulation:
     bounds: NeuronBounds
     inputs: Indices
     neurons: tuple[tuple[LayerColumns, ...], ...]
+    lists: tuple[ListColumns, ...] = ()
+    near: tuple[NearColumns, ...] = ()
 
     def point(self, columns: Array) -> Array:
         """The inputs of a vector of columns, in the domain, (num_inputs,)."""
@@ -98,6 +142,11 @@ class Formulation:
         """All columns at the point x by the forward pass: a feasible solution."""
         v = np.zeros(self.model.num_columns)
         v[self.inputs] = x
+        for listed in self.lists:
+            v[listed.columns[np.argmin(np.abs(listed.values - x[listed.input]))]] = 1.0
+        for region in self.near:
+            met = np.all((x >= region.lower) & (x <= region.upper), axis=1)
+            v[region.columns[np.flatnonzero(met)[: region.count]]] = 1.0
         for network, layers in zip(self.problem.networks, self.neurons, strict=True):
             values = network.preactivations(x)
             for h, at in zip(values, layers, strict=False):
@@ -179,12 +228,7 @@ def big_m(
                 f"Expected one output over each network, got {network.num_outputs} at "
                 f"network {i}. Choose one, or a linear combination, in the Problem."
             )
-    building = _Building(problem.domain)
-    neurons = tuple(
-        building.add_layers(network, bounds, i, len(network.weights) - 1, relaxed)
-        for i, network in enumerate(problem.networks)
-    )
-    made = Formulation(building.model(), problem, bounds, building.inputs, neurons)
+    made = hidden_layers(problem, bounds, relaxed=relaxed)
     objective, offset = np.zeros(made.model.num_columns), 0.0
     for i, network in enumerate(problem.networks):
         form, constant = made.preactivation(i, len(network.weights) - 1, 0)
@@ -212,31 +256,104 @@ def sub_network(
     relaxed
         As for `big_m`.
     """
-    building = _Building(problem.domain)
-    layers = building.add_layers(problem.networks[0], bounds, 0, depth, relaxed)
-    return Formulation(building.model(), problem, bounds, building.inputs, (layers,))
+    return _formulated(problem, [depth], bounds, relaxed)
+
+
+def hidden_layers(
+    problem: Canonical, bounds: NeuronBounds, *, relaxed: bool = False
+) -> Formulation:
+    """The model of all hidden layers, no objective yet, whatever outputs stand on them.
+
+    Take output j of network i from ``preactivation(i, num_hidden_layers, j)``.
+
+    Parameters
+    ----------
+    problem, bounds, relaxed
+        As for `big_m`, and networks may have several outputs.
+    """
+    depths = [len(network.weights) - 1 for network in problem.networks]
+    return _formulated(problem, depths, bounds, relaxed)
+
+
+def _formulated(
+    problem: Canonical, depths: Sequence[int], bounds: NeuronBounds, relaxed: bool
+) -> Formulation:
+    """The model of the first hidden layers of each network, as many as `depths` say."""
+    problem.expect_relu("a big-M model")
+    building = _Building(problem.domain, relaxed)
+    neurons = tuple(
+        building.add_layers(network, bounds, i, depth, relaxed)
+        for i, (network, depth) in enumerate(zip(problem.networks, depths, strict=True))
+    )
+    return Formulation(
+        building.model(),
+        problem,
+        bounds,
+        building.inputs,
+        neurons,
+        building.lists,
+        building.near,
+    )
 
 
 class _Building:
     """A model under construction: columns and rows as growing lists."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, relaxed: bool) -> None:
+        whole = domain.values.whole
         self._lower = [domain.lower]
         self._upper = [domain.upper]
-        self._whole = [np.zeros(domain.num_inputs, dtype=np.bool_)]
+        self._whole = [np.zeros_like(whole) if relaxed else whole]
         self._size = domain.num_inputs
         self._columns: list[Indices] = []
         self._values: list[Array] = []
         self._sides: list[tuple[float, float]] = []
         self.inputs: Indices = np.arange(domain.num_inputs, dtype=np.int64)
         # The constraints of the feasible set, wider by what a point may miss them.
-        rows = domain.rows
+        rows = domain.linear
+        least, most = rows.least - domain.slack, rows.most + domain.slack
         for k in range(rows.count):
             (used,) = np.nonzero(rows.matrix[k])
             self._columns.append(self.inputs[used])
             self._values.append(rows.matrix[k, used])
-            low, high = rows.least[k] - rows.slack[k], rows.most[k] + rows.slack[k]
-            self._sides.append((float(low), float(high)))
+            self._sides.append((float(least[k]), float(most[k])))
+        self.lists = () if relaxed else tuple(self._add_lists(domain))
+        self.near = () if relaxed else tuple(self._add_regions(domain))
+
+    def _add_lists(self, domain: Domain) -> Iterator[ListColumns]:
+        """A binary for each value that an input may choose from."""
+        for j, values in enumerate(domain.values.lists):
+            if values is None or domain.lower[j] == domain.upper[j]:
+                continue
+            inside = (values >= domain.lower[j]) & (values <= domain.upper[j])
+            values = values[inside]
+            ones = np.ones(values.size)
+            columns = self._new(ones > 0.0, 0.0 * ones, ones, whole=True)
+            self._row([*columns], [*ones], 1.0, 1.0)
+            self._row([j, *columns], [-1.0, *values], 0.0, 0.0)
+            yield ListColumns(j, values, columns)
+
+    def _add_regions(self, domain: Domain) -> Iterator[NearColumns]:
+        """A binary for each row of data whose box may be one that a point lies in."""
+        for region in domain.within(domain.lower, domain.upper).regions:
+            lower = np.maximum(region.lower, domain.lower)
+            upper = np.minimum(region.upper, domain.upper)
+            ones = np.ones(len(lower))
+            columns = self._new(ones > 0.0, 0.0 * ones, ones, whole=True)
+            self._row([*columns], [*ones], region.count, region.count)
+            for j in range(domain.num_inputs):
+                if region.count == 1:
+                    self._row([j, *columns], [1.0, *-lower[:, j]], 0.0, np.inf)
+                    self._row([j, *columns], [1.0, *-upper[:, j]], -np.inf, 0.0)
+                    continue
+                low, high = domain.lower[j], domain.upper[j]
+                for r, column in enumerate(columns):
+                    up, down = lower[r, j] - low, high - upper[r, j]
+                    if up > 0.0:
+                        self._row([j, column], [1.0, -up], low, np.inf)
+                    if down > 0.0:
+                        self._row([j, column], [1.0, down], -np.inf, high)
+            yield NearColumns(lower, upper, columns, region.count)
 
     def add_layers(
         self,

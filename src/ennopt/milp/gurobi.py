@@ -101,6 +101,7 @@ class _Session:
         self.error: Exception | None = None
         self.failure = ""  # what Gurobi itself raised
         self.stopped = False  # by the progress callback
+        self.full = False  # a separation that ends the solve is used up
         self.cuts = 0
         self.points: dict[int, Array] = {}  # by node: the root is seen many times
         self._spoken = -math.inf
@@ -147,6 +148,14 @@ class _Session:
             parameters.TimeLimit = options.time_limit
         if math.isfinite(options.node_limit):
             parameters.NodeLimit = options.node_limit
+        brisk = options.brisk or options.survey > 0
+        if brisk or not options.presolve:
+            parameters.Presolve = 0
+        if brisk:
+            parameters.Heuristics = 0
+        if options.survey:
+            parameters.Cuts = 0
+            parameters.VarBranch = 0  # pseudo costs, no strong branching
         if any(s.at_fractional for s in self.hooks.separations):
             parameters.PreCrush = 1
         if any(s.at_integral for s in self.hooks.separations):
@@ -199,7 +208,7 @@ class _Session:
                 rejected |= bool(cuts) and counter.separation.required
                 for cut in cuts:
                     solver.cbLazy(self._expression(cut) <= cut.limit)
-                self.cuts += len(cuts)
+                self.cuts += len(cuts) if counter.separation.required else 0
         if self.hooks.progress is not None and not rejected:
             self._report(
                 MilpProgress(
@@ -229,6 +238,9 @@ class _Session:
                 for cut in cuts:
                     solver.cbCut(self._expression(cut) <= cut.limit)
                 self.cuts += len(cuts)
+                if not cuts and counter.used_up():
+                    self.full = True
+                    solver.terminate()
 
     def _report(self, moment: MilpProgress) -> None:
         assert self.hooks.progress is not None
@@ -261,7 +273,7 @@ class _Session:
         status = STATUSES.get(word, MilpStatus.FAILED)
         seconds = time.perf_counter() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
-            if 0 < self.options.survey <= len(self.points):
+            if self.full or 0 < self.options.survey <= len(self.points):
                 status = MilpStatus.NODE_LIMIT
             elif seconds >= self.options.time_limit:
                 status = MilpStatus.TIME_LIMIT

@@ -186,6 +186,8 @@ def _configure(solver: Any, options: SolveOptions) -> None:
         "primal_feasibility_tolerance": min(1e-7, options.tolerance),
         "dual_feasibility_tolerance": min(1e-7, options.tolerance),
     }
+    if not options.presolve:
+        settings["presolve"] = "off"
     if math.isfinite(options.time_limit):
         settings["time_limit"] = options.time_limit
     if math.isfinite(options.node_limit):

@@ -67,6 +67,7 @@ def centred(problem: Canonical) -> Centred:
     nearest = np.maximum(np.maximum(domain.lower, -domain.upper), 0.0)
     far = nearest > FAR * domain.widths
     shift = np.where(far, domain.lower + 0.5 * domain.widths, 0.0)
+    shift = np.where(domain.values.whole, np.rint(shift), shift)
     if not far.any():
         return Centred(problem, shift, 0.0)
     total = 0.0
@@ -119,10 +120,12 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
     >>> same.problem.values(top / same.inputs) * same.output == problem.values(top)
     array([ True])
     """
-    inputs = _units(problem.domain.reach)
+    problem.expect_relu("a linear program or MILP")
+    whole = problem.domain.values.whole
+    inputs = np.where(whole, 1.0, _units(problem.domain.reach))
     domain = problem.domain.on_units(inputs)
     # Solvers drop coefficients and violations that are small beside one.
-    rows = domain.rows.divided(_units(np.abs(domain.rows.matrix).max(axis=1)))
+    domain = domain.divided(_units(np.abs(domain.linear.matrix).max(axis=1)))
     ends = [
         np.maximum(np.abs(low[-1]), np.abs(high[-1])).max()
         for low, high in zip(bounds.lower, bounds.upper, strict=True)
@@ -148,7 +151,7 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
         upper.append(tuple(highs))
         units.append(tuple(own))
     return Normalized(
-        Canonical.sum_of(networks, replace(domain, rows=rows)),
+        Canonical.sum_of(networks, domain),
         NeuronBounds(tuple(lower), tuple(upper)), inputs, output, tuple(units),
     )  # fmt: skip
 

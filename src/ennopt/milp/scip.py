@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,17 @@ STATUSES = {
     "userinterrupt": MilpStatus.INTERRUPTED,
 }
 """Every other word of SCIP is a failure."""
+
+LITTLE_STRONG_BRANCHING = {
+    "branching/relpscost/sbiterquot": 0.1,
+    "branching/relpscost/sbiterofs": 0,
+    "branching/relpscost/maxreliable": 1.0,
+    "branching/relpscost/initcand": 8,
+}
+"""At most a tenth of the simplex iterations, on few candidates, one try for each."""
+
+FIRST_CHOICE = 1_000_000
+"""Above the priority of every branching rule that SCIP brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,8 @@ class _Session:
         self.error: BaseException | None = None
         self.failure = ""  # what SCIP itself raised
         self.stopped = False  # by the progress callback
-        self.cuts = 0
+        self.full = False  # a separation that ends the solve is used up
+        self.rows = 0  # made of inequalities
         self.points: list[Array] = []
         solver.hideOutput()
         self._build()
@@ -161,8 +174,15 @@ class _Session:
             settings["limits/time"] = options.time_limit
         if math.isfinite(options.node_limit):
             settings["limits/totalnodes"] = int(options.node_limit)
+        brisk = options.brisk or options.survey > 0
+        if brisk or not options.presolve:
+            solver.setPresolve(self.scip.SCIP_PARAMSETTING.OFF)
+        if brisk:  # otherwise the root alone may take seconds
+            solver.setHeuristics(self.scip.SCIP_PARAMSETTING.OFF)
+            settings |= LITTLE_STRONG_BRANCHING
         if options.survey:
             settings["presolving/maxrestarts"] = 0
+            settings["branching/pscost/priority"] = FIRST_CHOICE
         for name, value in settings.items():
             solver.setParam(name, value)
         self._plug_in()
@@ -222,20 +242,35 @@ class _Session:
         return np.array([value(solution, v) for v in self.variables])
 
     def add_row(self, cut: Inequality, force: bool = False) -> bool:
-        """Add an inequality to the LP; true if it makes the node infeasible."""
+        """Offer an inequality to the LP; true if it makes the node infeasible."""
+        with self._row(cut) as row:
+            return bool(self.solver.addCut(row, forcecut=force))
+
+    def pool_row(self, cut: Inequality) -> None:
+        """Keep an inequality beside the LP, where SCIP looks for violated ones."""
+        with self._row(cut) as row:
+            self.solver.addPoolCut(row)
+
+    @contextmanager
+    def _row(self, cut: Inequality) -> Iterator[Any]:
         solver = self.solver
         row = solver.createEmptyRowUnspec(
-            f"cut{self.cuts}", lhs=None, rhs=cut.limit, local=False
+            f"cut{self.rows}", lhs=None, rhs=cut.limit, local=False
         )
         solver.cacheRowExtensions(row)
         pairs = zip(cut.columns.tolist(), cut.coefficients.tolist(), strict=True)
         for j, a in pairs:
             solver.addVarToRow(row, self.variables[j], a)
         solver.flushRowExtensions(row)
-        infeasible = solver.addCut(row, forcecut=force)
-        self.cuts += 1
+        yield row
+        self.rows += 1
         solver.releaseRow(row)
-        return bool(infeasible)
+
+    def applied(self) -> int:
+        """Inequalities that SCIP has taken into an LP: a part of those offered."""
+        solver, stages = self.solver, self.scip.SCIP_STAGE
+        begun = solver.getStage() in (stages.SOLVING, stages.SOLVED)
+        return int(solver.getNCutsApplied()) if begun else 0
 
     def _report(self, event: Any) -> None:
         solver = self.solver
@@ -298,15 +333,13 @@ class _Session:
             raise self.error
         if self.failure:
             seconds = time.perf_counter() - begin
-            return MilpResult(
-                MilpStatus.FAILED, seconds=seconds, cuts=self.cuts, message=self.failure
-            )
+            return MilpResult(MilpStatus.FAILED, seconds=seconds, message=self.failure)
         solver, model = self.solver, self.model
         word = solver.getStatus()
         status = STATUSES.get(word, MilpStatus.FAILED)
         seconds = time.perf_counter() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
-            if 0 < self.options.survey <= len(self.points):
+            if self.full or 0 < self.options.survey <= len(self.points):
                 status = MilpStatus.NODE_LIMIT
             elif seconds >= self.options.time_limit:
                 status = MilpStatus.TIME_LIMIT
@@ -325,7 +358,7 @@ class _Session:
             bound=bound,
             nodes=int(solver.getNTotalNodes()),
             seconds=seconds,
-            cuts=self.cuts,
+            cuts=self.applied(),
             surveyed=np.array(self.points).reshape(-1, model.num_columns),
             message=word,
         )
@@ -353,6 +386,11 @@ def _separator(session: _Session, counter: InequalityCounter) -> Any:
 
     def separate() -> dict[str, Any]:
         point = session.read()
+        counter.taken(session.applied())
+        if counter.used_up():
+            session.full = True
+            session.interrupt()
+            return {"result": result.DIDNOTFIND}
         cuts = counter.take(counter.ask(point, False))
         for cut in cuts:
             if session.add_row(cut):
@@ -370,8 +408,9 @@ def _separator(session: _Session, counter: InequalityCounter) -> Any:
 def _handler(session: _Session, counter: InequalityCounter) -> Any:
     """Ask the cut source at integer solutions.
 
-    Inequalities that are not required wait in a queue for the next LP; required ones
-    reject the solution, so no variable may be rounded or fixed against them: locks.
+    Inequalities that are not required wait for the next LP and join the pool, from
+    which SCIP takes what an LP solution violates. Required ones reject the solution,
+    so no variable may be rounded or fixed against them: locks.
     """
     result, required = session.scip.SCIP_RESULT, counter.separation.required
     waiting: list[Inequality] = []
@@ -398,9 +437,8 @@ def _handler(session: _Session, counter: InequalityCounter) -> Any:
     def flush() -> dict[str, Any]:
         cuts, waiting[:] = waiting[:], []
         for cut in cuts:
-            if session.add_row(cut, force=True):
-                return {"result": result.CUTOFF}
-        return {"result": result.SEPARATED if cuts else result.DIDNOTFIND}
+            session.pool_row(cut)
+        return {"result": result.DIDNOTFIND}
 
     class Handler(session.scip.Conshdlr):  # type: ignore[misc,name-defined]
         def conscheck(self, constraints: Any, solution: Any, *others: Any) -> Any:

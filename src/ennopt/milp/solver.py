@@ -59,9 +59,12 @@ class Separation:
         The inequalities belong to the model: an integer solution that violates one
         is rejected. Otherwise they must hold at every integer solution anyway.
     limit
-        Most inequalities in all.
+        Most inequalities in all, of those that the solver took where it tells.
     violation
         Smallest violation, in units of the row, that is worth a row.
+    ends
+        Whether the solve ends, as at a node limit, once `limit` is used up at
+        fractional solutions.
     """
 
     source: InequalitySource
@@ -70,6 +73,7 @@ class Separation:
     required: bool = False
     limit: float = math.inf
     violation: float = SMALLEST_VIOLATION
+    ends: bool = False
 
     def __post_init__(self) -> None:
         if self.required and not self.at_integral:
@@ -98,6 +102,14 @@ class InequalityCounter:
         cuts = [c for c in cuts if c[0] > separation.violation]
         cuts.sort(key=lambda c: c[:2], reverse=True)
         return [c[2] for c in cuts]
+
+    def taken(self, count: int) -> None:
+        """Begin again with what the solver says it has taken of those offered."""
+        self.left = self.separation.limit - count
+
+    def used_up(self) -> bool:
+        """Whether the solve must end for want of inequalities."""
+        return self.separation.ends and self.left <= 0
 
     def take(self, cuts: list[Inequality]) -> list[Inequality]:
         """The first of them that are within the limit, now used up."""
@@ -159,7 +171,9 @@ class MilpResult:
     seconds
         Wall-clock time.
     cuts
-        Inequalities added by the separations.
+        Inequalities of the separations that the solver took into its LPs. Gurobi does
+        not tell: there, all that were offered, but for those at integer solutions that
+        are not required.
     surveyed
         LP solutions of fractional nodes, (num_points, num_columns), if asked for.
     duals
@@ -212,6 +226,11 @@ class SolveOptions:
         Feasibility and integrality tolerance.
     threads, seed
         Handed to the solver.
+    presolve
+        Whether the solver may simplify the model first.
+    brisk
+        Explore nodes at once, instead of heuristics, presolve and strong branching:
+        for a bound within a short time. HiGHS goes on as always.
     survey
         Return the LP solutions of the first so many fractional nodes and stop after
         them; 0 for none.
@@ -224,6 +243,8 @@ class SolveOptions:
     tolerance: float = 1e-6
     threads: int = 1
     seed: int = 0
+    presolve: bool = True
+    brisk: bool = False
     survey: int = 0
 
 

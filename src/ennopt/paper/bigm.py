@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import MILP_SETS, Canonical, Feature
 from ennopt.engine.search import halted
 from ennopt.milp import backend
 from ennopt.milp.scaling import ScaledModel
@@ -50,7 +50,7 @@ class BigM:
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
+    handles: ClassVar[frozenset[Feature]] = MILP_SETS
     backend: str = "highs"
     tightening: tuple[Tightening, ...] = (Crown(), LpTightening())
     starts: int = 1000
@@ -63,7 +63,10 @@ class BigM:
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         status = None
-        with tools.start(problem, self, self.handles) as run:
+        with (
+            tools.with_workers() as tools,
+            tools.start(problem, self, self.handles) as run,
+        ):
             search = _BoxByBox(self.tightening, run, backend(self.backend))
             run.libraries += sorted({"highspy", search.solver.package})
             first_points(run, self.starts)

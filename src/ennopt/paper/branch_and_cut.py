@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import MILP_SETS, Canonical, Feature
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.solver import SMALLEST_VIOLATION, MilpStatus
 from ennopt.paper.halving import halve_to_the_end
@@ -40,6 +40,8 @@ class BranchAndCut:
         How the bounds of neurons are made, one step after the other.
     inequalities
         Whether to add the Benders-dual inequalities of Proposition 1, too.
+    presolve
+        Whether the solver may simplify the model first; its own cuts are off anyway.
     starts
         Random points among which the solver's first solution is chosen; 0 for none.
     backend
@@ -56,11 +58,12 @@ class BranchAndCut:
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
+    handles: ClassVar[frozenset[Feature]] = MILP_SETS
     cut_limit: int = CUT_LIMIT
     violation: float = SMALLEST_VIOLATION
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     inequalities: bool = False
+    presolve: bool = True
     starts: int = 1000
     backend: str | None = None
 
@@ -75,7 +78,10 @@ class BranchAndCut:
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
         status = None
-        with tools.start(problem, self, self.handles) as run:
+        with (
+            tools.with_workers() as tools,
+            tools.start(problem, self, self.handles) as run,
+        ):
             solver = backend(self.backend or preferred_backend())
             run.libraries += sorted({"highspy", solver.package})
             run.details["backend"] = solver.name
@@ -86,8 +92,9 @@ class BranchAndCut:
             run.details["unstable"] = bounds.num_unstable
             if run.ended() is None:
                 strengthening = Strengthening(
-                    self.cut_limit, self.inequalities, self.violation
-                )
+                    self.cut_limit, self.inequalities, self.violation,
+                    presolve=self.presolve,
+                )  # fmt: skip
                 with run.phase("branch_and_cut"):
                     ending = solve_strengthened(run, solver, bounds, strengthening)
                     status = settle(run, ending, bounds, solver.name)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import MILP_SETS, Canonical, Feature
 from ennopt.domain import Domain
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
@@ -145,7 +145,7 @@ class LagrangianSearch:
     0.375
     """
 
-    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
+    handles: ClassVar[frozenset[Feature]] = MILP_SETS
     multipliers: StepRule = field(default_factory=Subgradient)
     fix_binaries: bool = True
     from_gradients: bool = False
@@ -173,7 +173,10 @@ class LagrangianSearch:
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Run the search alone, with linear relaxations as its neuron bounds."""
         status = None
-        with tools.start(problem, self, self.handles) as run:
+        with (
+            tools.with_workers() as tools,
+            tools.start(problem, self, self.handles) as run,
+        ):
             run.libraries += sorted({"highspy", *self.packages()})
             begin(run, run.problem.root)
             status = self.search(run, run.problem.root)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ennopt.domain import Domain
 from ennopt.milp.model import LinearModel
@@ -126,6 +126,8 @@ class LiveSolve:
         That box.
     prove
         Told a proved bound of the box, unless a known point contradicts it.
+    presolve
+        Whether the solver may simplify the model first.
     nodes
         Nodes counted so far.
     root_bound
@@ -139,6 +141,7 @@ class LiveSolve:
     scaled: ScaledModel
     domain: Domain
     prove: Callable[[float], object]
+    presolve: bool = True
     nodes: int = 0
     root_bound: float = math.inf
     contradictory: bool = False
@@ -159,6 +162,7 @@ class LiveSolve:
             threads=run.tools.threads,
             seed=run.tools.seed,
         )
+        options = replace(options, presolve=self.presolve)
         hooks = SolveHooks(
             progress=self._told, separations=separations, start=self._start()
         )

@@ -60,12 +60,15 @@ class Strengthening:
         neurons are of order one.
     rounds
         Most rounds at the root of a solver that takes no cuts inside its tree.
+    presolve
+        Whether the solver may simplify the model first.
     """
 
     ideal_cuts: int = 0
     benders: bool = False
     violation: float = SMALLEST_VIOLATION
     rounds: int = ROUNDS
+    presolve: bool = True
 
     def __post_init__(self) -> None:
         for name in ("ideal_cuts", "rounds"):
@@ -148,21 +151,45 @@ def _solved(model: LinearModel, seconds: float) -> MilpResult:
 
 
 @dataclass(slots=True, eq=False)
-class _OncePerPattern:
-    """Benders-dual inequalities, one for each pattern that a solution shows."""
+class IncumbentInequalities:
+    """Benders-dual inequalities at solutions that beat those before, one per pattern.
+
+    A solver also checks solutions that improve nothing, by the hundred; the paper's
+    solver calls back at new incumbents.
+
+    Parameters
+    ----------
+    source
+        Makes the inequality of a pattern.
+    run
+        Offered the best point of each pattern.
+    scaled
+        The model that is solved.
+    best
+        The largest value of a solution so far.
+    seen
+        Patterns so far.
+    count
+        Inequalities made.
+    """
 
     source: BendersCuts
     run: Run
     scaled: ScaledModel
+    best: float = -math.inf
     seen: set[bytes] = field(default_factory=set)
     count: int = 0
 
     def separate(self, point: Array, integral: bool) -> list[Inequality]:
-        if not integral:
+        if not integral or self.run.ended() is not None:
             return []
+        value = float(self.run.problem.values(self.scaled.point(point))[0])
+        if not value > self.best:
+            return []
+        self.best = value
         pattern = self.source.pattern(point)
         key = np.packbits(pattern > 0.5).tobytes()
-        if key in self.seen or self.run.ended() is not None:
+        if key in self.seen:
             return []
         self.seen.add(key)
         made = self.source.at(pattern)
@@ -228,8 +255,11 @@ class _StrengthenedSolve:
         run.prove(scaled.proved(rounds.after))
         model = scaled.model.with_inequalities(rounds.cuts)
         source = BendersCuts(scaled.formulation)
-        inequalities = _OncePerPattern(source, run, scaled)
-        live = LiveSolve(run, self.solver, scaled, run.problem.domain, run.prove)
+        inequalities = IncumbentInequalities(source, run, scaled)
+        live = LiveSolve(
+            run, self.solver, scaled, run.problem.domain, run.prove,
+            self.config.presolve,
+        )  # fmt: skip
         left = seconds - (time.perf_counter() - begin)
         chosen = self.separations(inequalities) if inside else ()
         found = live.solve(model, left, chosen)
@@ -239,7 +269,7 @@ class _StrengthenedSolve:
             rows=scaled.model.num_rows,
             binaries=model.num_integer,
             solver_nodes=found.nodes,
-            cuts=max(0, found.cuts - inequalities.count) + rounds.generated,
+            cuts=found.cuts + rounds.generated,
             inequalities=inequalities.count,
         )
         self.run.levels |= {
@@ -259,7 +289,9 @@ class _StrengthenedSolve:
         )
         return MilpStatus.FAILED
 
-    def separations(self, inequalities: _OncePerPattern) -> tuple[Separation, ...]:
+    def separations(
+        self, inequalities: IncumbentInequalities
+    ) -> tuple[Separation, ...]:
         config, chosen = self.config, []
         if config.ideal_cuts:
             source = IdealCuts(self.scaled.formulation, config.violation)

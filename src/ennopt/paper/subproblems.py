@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,12 +22,13 @@ from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.slices import in_slices
 from ennopt.milp import backend, preferred_backend
+from ennopt.milp.highs import HotLp
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
 from ennopt.network import Array
 from ennopt.result import Limits, Progress, Status
 from ennopt.run import Callback, Run
-from ennopt.tightening.progressive import Tightening
+from ennopt.tightening.progressive import Shares, Tightening, workers
 from ennopt.tightening.relaxation import Interval
 
 SUBPROBLEM_SHARE = 0.25
@@ -36,6 +37,10 @@ margins of their solver, and what multipliers leave open, take the rest."""
 
 SAMPLES = 32
 """Points that tell the size of a subproblem's value."""
+
+LP_SECONDS = 1.0
+"""Most time that the linear relaxation may take where a MILP had none: many times what
+those of the paper's sizes need."""
 
 PAUSE_SECONDS = 0.1
 """How often a run that waits for its subproblems looks at the clock."""
@@ -145,11 +150,11 @@ class ByMilp:
     ) -> Answer:
         """Maximize; a true answer of `callback` ends the work early."""
         least = fallback(subproblem)
-        if effort.seconds <= 0 or effort.nodes <= 0:
-            return least
         problem = subproblem.problem
         bounds = self.tightening.tighten(problem, subproblem.bounds)
         scaled = ScaledModel.of(problem, bounds)
+        if effort.seconds <= 0 or effort.nodes <= 0:
+            return replace(least, bound=min(least.bound, _relaxed_bound(scaled)))
 
         def told(moment: MilpProgress) -> object:
             now = Progress(moment.seconds, -math.inf, math.inf, moment.nodes)
@@ -167,13 +172,26 @@ class ByMilp:
         if found.status is MilpStatus.INFEASIBLE and not problem.domain.is_box:
             return Answer(None, -math.inf, found.nodes)
         if not found.status.has_bound:
-            return fallback(subproblem, found.message or found.status.value)
+            failure = found.message or found.status.value
+            bound = min(least.bound, _relaxed_bound(scaled))
+            return replace(least, bound=bound, failure=failure)
+        bound = min(scaled.proved(found.bound, solver), least.bound)
+        if found.status is not MilpStatus.OPTIMAL:
+            # The solver may have been stopped before it solved its first relaxation.
+            bound = min(bound, _relaxed_bound(scaled))
         return Answer(
             None if found.x is None else scaled.point(found.x),
-            min(scaled.proved(found.bound, solver), least.bound),
+            bound,
             found.nodes,
             interrupted=found.status is MilpStatus.INTERRUPTED,
         )
+
+
+def _relaxed_bound(scaled: ScaledModel) -> float:
+    """What the linear relaxation alone proves: the bound of a MILP without time."""
+    model = scaled.model
+    found = HotLp(model).maximize(model.objective, model.offset, LP_SECONDS)
+    return scaled.proved(found.bound_of_feasible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +258,8 @@ def solve_all(
 ) -> list[Answer] | None:
     """Solve subproblems one after another, or side by side through the executor.
 
-    All get the same limits, so that the answer is the same either way when limits
-    are counted in nodes.
+    The time left is divided over them. All have the same node limit, so that the
+    answer is the same either way when limits are counted in nodes.
 
     Parameters
     ----------
@@ -264,42 +282,63 @@ def solve_all(
     if run.ended() is not None:
         return None
     effort = Effort(
-        seconds=run.remaining(),
         nodes=min(nodes, run.limits.nodes - run.nodes),
         slack=slack,
         threads=run.tools.threads,
         seed=run.tools.seed,
     )
+    executor = run.tools.executor
+    if executor is None or len(subproblems) == 1:
+        return _in_turn(run, solver, subproblems, effort)
+    return _side_by_side(run, solver, subproblems, replace(effort, threads=1), executor)
+
+
+def _in_turn(
+    run: Run,
+    solver: SubproblemSolver,
+    subproblems: Sequence[Subproblem],
+    effort: Effort,
+) -> list[Answer]:
+    shares = Shares(run.remaining, len(subproblems))
 
     def asked(_: Progress) -> bool:
         run.tick()
         return run.ended() is Status.INTERRUPTED
 
-    executor = run.tools.executor
-    if executor is None or len(subproblems) == 1:
-        answers = []
-        for subproblem in subproblems:
-            left = replace(effort, seconds=run.remaining())
-            if run.ended() is Status.INTERRUPTED:
-                answers.append(fallback(subproblem))
-                continue
-            answers.append(solver.solve(subproblem, left, asked))
-            if answers[-1].interrupted:
-                run.interrupt()
-        return answers
-    # A closure cannot travel to another process: there, limits alone end the work.
-    in_threads = isinstance(executor, ThreadPoolExecutor)
+    answers = []
+    for subproblem in subproblems:
+        if run.ended() is Status.INTERRUPTED:
+            answers.append(fallback(subproblem))
+            continue
+        part = replace(effort, seconds=shares.take())
+        answers.append(solver.solve(subproblem, part, asked))
+        if answers[-1].interrupted:
+            run.interrupt()
+    return answers
+
+
+def _side_by_side(
+    run: Run,
+    solver: SubproblemSolver,
+    subproblems: Sequence[Subproblem],
+    effort: Effort,
+    executor: Executor,
+) -> list[Answer] | None:
     stop = threading.Event()
+    shares = Shares(run.remaining, len(subproblems), workers(executor))
 
-    def stopped(_: Progress) -> bool:
-        return stop.is_set()
+    def in_thread(subproblem: Subproblem) -> Answer:
+        part = replace(effort, seconds=shares.take())
+        return solver.solve(subproblem, part, lambda _: stop.is_set())
 
-    listen = stopped if in_threads else None
-    alone = replace(effort, threads=1)
-    futures = [
-        executor.submit(solver.solve, subproblem, alone, listen)
-        for subproblem in subproblems
-    ]
+    if isinstance(executor, ThreadPoolExecutor):
+        futures = [executor.submit(in_thread, each) for each in subproblems]
+    else:
+        # A closure cannot travel to another process: there, limits alone end the work.
+        part = replace(effort, seconds=shares.take())
+        futures = [
+            executor.submit(solver.solve, each, part, None) for each in subproblems
+        ]
     try:
         while wait(futures, PAUSE_SECONDS).not_done:
             run.tick()

@@ -131,7 +131,8 @@ def survey(
     nodes
         How many fractional solutions.
     seconds
-        Time limit; a shorter survey is a survey.
+        Time limit; a shorter survey is a survey. A solver that sees no node by then
+        leaves as long again to the linear relaxation at the root.
     seed
         Of the solver.
     stop
@@ -153,6 +154,9 @@ def survey(
     )
     if found.status is MilpStatus.INTERRUPTED and not stop():
         raise KeyboardInterrupt
+    if not len(found.surveyed) and found.status is MilpStatus.TIME_LIMIT:
+        points, finished = lp_tree(formulation, 1, seconds, stop)  # the root, at least
+        return summarize(formulation, points, "LPs", finished)
     finished = len(found.surveyed) < nodes
     return summarize(formulation, found.surveyed, backend.name, finished)
 

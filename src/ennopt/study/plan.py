@@ -16,7 +16,7 @@ import numpy as np
 
 import ennopt
 from ennopt.learn.hyperparameters import Kind, paper_configurations
-from ennopt.learn.instances import Spec, make
+from ennopt.learn.instances import Spec, make, oriented
 from ennopt.learn.instances import versions as made_with
 from ennopt.learn.selection import Submitter
 from ennopt.network import Ensemble, read_npz
@@ -145,8 +145,7 @@ def _solves(
         case Files(pattern, sense):
             subjects = _found(folder, pattern)
     tasks = []
-    for subject, path in subjects:
-        ensemble = read_npz(path)
+    for subject, ensemble in subjects:
         identity = {"digest": ensemble_digest(ensemble), "sense": sense}
         for label, text in experiment.methods:
             method = repr(read_method(text))
@@ -187,7 +186,7 @@ def _trained(
     directory: Path,
     executor: Submitter | None,
     report: Callable[[str], None] | None,
-) -> list[tuple[dict[str, Any], Path]]:
+) -> list[tuple[dict[str, Any], Ensemble]]:
     specs = [
         Spec(problem, members, layers, width, replica, library.max_epochs)
         for problem in library.problems
@@ -210,14 +209,22 @@ def _trained(
     records = make(folder, specs, seed=library.seed, executor=executor, report=tell)
     return [
         (
-            _subject(spec.name) | {"rmse": records[spec.name]["rmse"]},
-            folder / records[spec.name]["file"],
+            _subject(spec.name)
+            | {
+                "rmse": records[spec.name]["rmse"],
+                "orientation": library.orientation,
+            },
+            oriented(
+                read_npz(folder / records[spec.name]["file"]),
+                bool(records[spec.name]["negated"]),
+                library.orientation,
+            ),
         )
         for spec in specs
     ]
 
 
-def _found(folder: Path, pattern: str) -> list[tuple[dict[str, Any], Path]]:
+def _found(folder: Path, pattern: str) -> list[tuple[dict[str, Any], Ensemble]]:
     start = Path(pattern).anchor or folder
     relative = os.path.relpath(pattern, start) if Path(pattern).anchor else pattern
     paths = sorted(Path(start).glob(relative))
@@ -225,7 +232,7 @@ def _found(folder: Path, pattern: str) -> list[tuple[dict[str, Any], Path]]:
         raise ValueError(
             f"Expected files that match {pattern!r}, got none in {folder}."
         )
-    return [(_subject(path.stem), path) for path in paths]
+    return [(_subject(path.stem), read_npz(path)) for path in paths]
 
 
 def _subject(name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from ennopt.domain.files import read_text
 from ennopt.learn.functions import FUNCTIONS
+from ennopt.learn.instances import ORIENTATIONS
 from ennopt.learn.sampling import PROBLEMS, SAMPLINGS
 from ennopt.result import Limits
 from ennopt.study.expression import read_method
@@ -48,6 +49,9 @@ class Library:
         Passes over the rows, at most.
     seed
         Of everything random in the training.
+    orientation
+        Where the best value of a minimized function lies: near ``one``, or near
+        ``zero`` as in the paper.
     """
 
     problems: tuple[str, ...] = PROBLEMS
@@ -57,6 +61,7 @@ class Library:
     replicas: int = 3
     max_epochs: int = 500
     seed: int = 0
+    orientation: str = "one"
 
 
 @dataclass(frozen=True)
@@ -364,9 +369,13 @@ def _instances(value: Any, where: str) -> Library | Files:
         "replicas",
         "max_epochs",
         "seed",
+        "orientation",
     )
     _known(table, names, where)
     plain: dict[str, Any] = {}
+    if "orientation" in table:
+        plain["orientation"] = str(table.pop("orientation"))
+        _among([plain["orientation"]], ORIENTATIONS, f"{where}.orientation")
     for key, entry in table.items():
         if key == "problems":
             plain[key] = _words(entry, f"{where}.{key}")

@@ -49,11 +49,12 @@ def _solve(job: Job) -> Done:
     program = HotLp(made.model)
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper
-    solves = 0
+    neurons = solves = 0
     for index, j in enumerate(job.neurons.tolist()):
         form, constant = made.preactivation(0, job.layer, j)
         if job.remaining() <= 0:
             break
+        neurons += 1
         found = program.maximize(form, constant, job.remaining())
         upper[index] = found.bound_of_feasible
         solves += 1
@@ -62,4 +63,4 @@ def _solve(job: Job) -> Done:
         found = program.maximize(-form, -constant, job.remaining())
         lower[index] = -found.bound_of_feasible
         solves += 1
-    return Done(lower, upper, solves)
+    return Done(lower, upper, neurons, solves)

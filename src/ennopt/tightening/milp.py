@@ -12,9 +12,24 @@ import numpy as np
 from ennopt.milp import backend
 from ennopt.milp.formulation import sub_network
 from ennopt.milp.model import LinearModel
-from ennopt.milp.solver import TIGHT_TOLERANCE, MilpStatus, SolveOptions
+from ennopt.milp.solver import (
+    TIGHT_TOLERANCE,
+    MilpStatus,
+    SolveHooks,
+    SolveOptions,
+)
 from ennopt.network import Array, Network
-from ennopt.tightening.progressive import Done, Job, Progressive
+from ennopt.tightening.progressive import (
+    Done,
+    Job,
+    Progressive,
+    deadline_after,
+    seconds_left,
+)
+
+LEAST_SECONDS = 0.02
+"""With less a solver has hardly begun: where there is not even that for each MILP, the
+neurons that come first are served."""
 
 GAP = 1e-6
 """Relative gap of a MILP that bounds a neuron."""
@@ -30,7 +45,8 @@ class MilpTightening(Progressive):
     Parameters
     ----------
     seconds
-        Time limit of each MILP.
+        Time limit of each MILP, and less where a deadline leaves less: the time until
+        then is divided over the neurons that wait.
     backend
         Which solver.
     outputs
@@ -95,17 +111,22 @@ def _solve(method: MilpTightening, job: Job) -> Done:
     )
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper
-    solves = 0
+    neurons = solves = 0
     for index, j in enumerate(job.neurons.tolist()):
+        share = math.inf if job.share is None else job.share()
+        ends = deadline_after(max(share, 2.0 * LEAST_SECONDS))
         form, constant = made.preactivation(0, job.layer, j)
         low = job.bounds.lower[0][job.layer][j]
         high = job.bounds.upper[0][job.layer][j]
         # The side nearer to zero first: it is the likelier to decide the sign.
-        for side in (1.0, -1.0) if high <= -low else (-1.0, 1.0):
+        sides = (1.0, -1.0) if high <= -low else (-1.0, 1.0)
+        for waiting, side in zip((2, 1), sides, strict=True):
             if job.remaining() <= 0:
                 break
+            seconds = min(method.seconds, seconds_left(ends) / waiting, job.remaining())
             model = made.model.with_objective(side * form, side * constant)
-            bound = _bound(method, model, job.remaining()) + margins[j]
+            bound = _bound(method, model, job, seconds) + margins[j]
+            neurons = index + 1
             solves += 1
             if side > 0:
                 upper[index] = bound
@@ -113,19 +134,22 @@ def _solve(method: MilpTightening, job: Job) -> Done:
                 lower[index] = -bound
             if job.hidden and bound <= 0:
                 break  # the sign is decided
-    return Done(lower, upper, solves)
+    return Done(lower, upper, neurons, solves)
 
 
-def _bound(method: MilpTightening, model: LinearModel, remaining: float) -> float:
+def _bound(
+    method: MilpTightening, model: LinearModel, job: Job, seconds: float
+) -> float:
     solver = backend(method.backend)
     options = SolveOptions(
-        time_limit=min(method.seconds, remaining),
+        time_limit=seconds,
         gap=GAP,
         absolute_gap=0.1 * solver.capabilities.margin,
         tolerance=TIGHT_TOLERANCE,
         seed=method.seed,
+        brisk=True,
     )
-    found = solver.solve(model, options)
-    if found.status is MilpStatus.INTERRUPTED:
+    found = solver.solve(model, options, SolveHooks(progress=lambda _: job.stopped()))
+    if found.status is MilpStatus.INTERRUPTED and not job.stopped():
         raise KeyboardInterrupt
     return found.bound_of_feasible

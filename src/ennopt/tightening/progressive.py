@@ -9,10 +9,11 @@ from __future__ import annotations
 import abc
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,53 @@ def deadline_after(seconds: float) -> float | None:
 def seconds_left(deadline: float | None) -> float:
     """Seconds until a deadline, perhaps infinite, never negative."""
     return math.inf if deadline is None else max(0.0, deadline - time.perf_counter())
+
+
+def workers(executor: Executor | None) -> float:
+    """How many jobs are worked on side by side: one without an executor.
+
+    The pools of the standard library know, though they keep it to themselves. Any
+    other executor is taken to have workers enough.
+    """
+    if executor is None:
+        return 1
+    return float(getattr(executor, "_max_workers", math.inf))
+
+
+@dataclass(slots=True, eq=False)
+class Shares:
+    """Time that is divided over pieces of work which wait for their turn.
+
+    Each gets an equal part of the time left when it starts, so that those that need
+    less leave the rest to the others. May be asked by several threads.
+
+    Parameters
+    ----------
+    left
+        Tells the seconds left, perhaps infinite.
+    waiting
+        Pieces that have not started.
+    workers
+        How many are worked on side by side.
+
+    Examples
+    --------
+    >>> shares = Shares(lambda: 12.0, waiting=3)
+    >>> [shares.take() for _ in range(3)]
+    [4.0, 6.0, 12.0]
+    """
+
+    left: Callable[[], float]
+    waiting: int
+    workers: float = 1
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def take(self) -> float:
+        """Seconds of the piece that starts now."""
+        with self._lock:
+            part = min(1.0, self.workers / max(1, self.waiting))
+            self.waiting -= 1
+        return part * self.left()
 
 
 class Tightening(Protocol):
@@ -83,8 +131,10 @@ class Job:
     deadline
         Reading of ``time.perf_counter()``, or ``None``.
     stop
-        Asked now and then where the job is done by whoever made it; if true, no time
-        is left.
+        Asked now and then where the job is done in the process that made it; if true,
+        no time is left.
+    share
+        Asked, there, when work on a neuron begins: the seconds that it may take.
     """
 
     problem: Canonical
@@ -94,25 +144,39 @@ class Job:
     hidden: bool
     deadline: float | None
     stop: Callable[[], object] | None = None
+    share: Callable[[], float] | None = None
 
     @property
     def network(self) -> Network:
         """The network."""
         return self.problem.networks[0]
 
+    def stopped(self) -> bool:
+        """Whether whoever made the job wants no more of it."""
+        return self.stop is not None and bool(self.stop())
+
     def remaining(self) -> float:
         """Seconds left, perhaps infinite, never negative."""
-        if self.stop is not None and self.stop():
-            return 0.0
-        return seconds_left(self.deadline)
+        return 0.0 if self.stopped() else seconds_left(self.deadline)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """Proved bounds of the neurons of a job, and how many programs were solved."""
+    """Proved bounds of the neurons of a job, and what they took.
+
+    Parameters
+    ----------
+    lower, upper
+        One entry per neuron of the job; infinite where nothing was proved.
+    neurons
+        Neurons that were worked on: a deadline may leave out some.
+    solves
+        Programs solved.
+    """
 
     lower: Array
     upper: Array
+    neurons: int = 0
     solves: int = 0
 
 
@@ -185,6 +249,7 @@ class Progressive(abc.ABC):
             Asked before the answer of each job, and by jobs that are not handed out;
             if true, what is known so far is returned.
         """
+        problem.expect_relu(type(self).__name__)
         work, size = self._work()
         outputs = self.outputs
         networks = problem.networks
@@ -198,6 +263,13 @@ class Progressive(abc.ABC):
         ]
         for k in range(1, max(len(network.weights) for network in networks)):
             pending: list[tuple[int, Indices, Array, _Pending]] = []
+            ended = threading.Event()  # what jobs in other threads look at
+            listen = stop if executor is None else None
+            if isinstance(executor, ThreadPoolExecutor):
+                listen = ended.is_set
+            here = listen is not None  # closures do not travel to other processes
+            count = _count_wanted(known, k, chosen, outputs)
+            shares = Shares(lambda: seconds_left(deadline), count, workers(executor))
             try:
                 for i, network in enumerate(networks):
                     if k >= len(network.weights):
@@ -210,8 +282,8 @@ class Progressive(abc.ABC):
                         some = wanted[begin : begin + size]
                         job = Job(
                             scaled.problem, scaled.bounds, k, some,
-                            k < len(network.weights) - 1, deadline,
-                            stop if executor is None else None,
+                            k < len(network.weights) - 1, deadline, listen,
+                            shares.take if here else None,
                         )  # fmt: skip
                         start = _started(work, job, executor)
                         pending.append((i, some, scaled.neurons[0][k][some], start))
@@ -222,9 +294,10 @@ class Progressive(abc.ABC):
                     known = _kept(
                         known, i, k, some, unit, done, slack[i][k], seen[i][k]
                     )
-                    worked += some.size
+                    worked += done.neurons
                     solves += done.solves
             finally:
+                ended.set()
                 for _, _, _, future in pending:
                     future.cancel()
             if pending:
@@ -287,6 +360,17 @@ def _wanted(
     if chosen is not None and k < len(chosen[i]):
         flags = flags & chosen[i][k]
     return np.flatnonzero(flags)
+
+
+def _count_wanted(
+    known: NeuronBounds, first: int, chosen: Chosen | None, outputs: bool
+) -> int:
+    """Neurons to work on in a layer and all after it, as far as is known now."""
+    return sum(
+        _wanted(known, i, k, chosen, outputs).size
+        for i, layers in enumerate(known.lower)
+        for k in range(first, len(layers))
+    )
 
 
 class _Pending(Protocol):

@@ -75,8 +75,9 @@ def _tightened(
     for i, network in enumerate(problem.networks):
         known = None if bounds is None else (bounds.lower[i], bounds.upper[i])
         low, high = network_bounds(
-            network, domain.lower, domain.upper, problem.gamma, known, linear=linear
-        )
+            network, domain.lower, domain.upper, problem.gamma, known, linear=linear,
+            outputs=problem.sizes[i],
+        )  # fmt: skip
         lower.append(low)
         upper.append(high)
     return NeuronBounds(tuple(lower), tuple(upper))
