@@ -171,7 +171,7 @@ def test_a_constant_graph_predicts_its_constant(rng):
 
 
 def test_a_product_of_two_values_is_refused():
-    with pytest.raises(PredictorNotSupportedError, match="not piecewise linear"):
+    with pytest.raises(PredictorNotSupportedError, match="product of two values"):
         traced(lambda g, x: g.multiply(x, x))
 
 

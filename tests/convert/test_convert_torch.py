@@ -214,11 +214,14 @@ def test_a_list_of_modules_is_their_mean():
 
 
 REFUSED = {
-    "Tanh": nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
-    "LeakyReLU": nn.Sequential(nn.Linear(3, 2), nn.LeakyReLU(), nn.Linear(2, 1)),
+    "Mish": nn.Sequential(nn.Linear(3, 2), nn.Mish()),
+    "Hardswish": nn.Sequential(nn.Linear(3, 2), nn.Hardswish(), nn.Linear(2, 1)),
     "LayerNorm": nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)),
-    "Conv1d": nn.Sequential(nn.Conv1d(1, 1, 1)),
-    "sigmoid": Lambda(lambda self, x: torch.sigmoid(self.net(x)), net=mlp()),
+    "ConvTranspose1d": nn.Sequential(nn.ConvTranspose1d(1, 1, 1)),
+    "exp": Lambda(lambda self, x: torch.exp(self.net(x)), net=mlp()),
+    "softmax as the last": Lambda(
+        lambda self, x: self.net(x).softmax(-1) + 1, net=mlp(widths=(3, 4, 2))
+    ),
     "softmax": Lambda(lambda self, x: self.net(x).softmax(-1), net=mlp()),
     "product of two values": Lambda(lambda self, x: self.net(x) * x[:, :1], net=mlp()),
     "track_running_stats=False": nn.Sequential(
@@ -231,7 +234,6 @@ REFUSED = {
         lambda self, x: self.net(x) if x.sum() > 0 else -self.net(x), net=mlp()
     ),
     "one tensor": Lambda(lambda self, x: (self.net(x), x), net=mlp()),
-    "max=6": Lambda(lambda self, x: self.net(x).clamp(0, 6), net=mlp()),
 }
 
 
@@ -276,7 +278,7 @@ def test_a_wrong_number_of_input_names_is_told():
 
 
 @pytest.mark.parametrize(
-    ("layer", "remedy"), [(nn.Tanh(), "with ReLU"), (nn.Softmax(-1), "leave it out")]
+    ("layer", "remedy"), [(nn.Mish(), "with ReLU"), (nn.LogSoftmax(-1), "leave it out")]
 )
 def test_the_usual_activations_come_with_a_remedy(layer, remedy):
     with pytest.raises(PredictorNotSupportedError, match=remedy):

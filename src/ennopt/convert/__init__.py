@@ -87,6 +87,11 @@ def load_with_original(
     loaded = _convert(model, None if names is None else len(names))
     if names is None:
         return loaded
+    if loaded.ensemble.columns is not None:
+        raise ValueError(
+            "Expected no input names for a model that knows its columns, got "
+            f"{list(names)!r:.80}. Leave them out."
+        )
     return loaded._replace(ensemble=replace(loaded.ensemble, input_names=names))
 
 

@@ -1,8 +1,8 @@
-"""Tensors known as affine functions of the input and of ReLU layers.
+"""Tensors known as affine functions of the input and of hidden layers.
 
 The readers of torch, keras and ONNX walk their graph on one point and compute with
 `Value` in place of the framework's tensors: a tensor that is known as an affine
-function of `Source` vectors, the input and the outputs of ReLU layers. At the end the
+function of `Source` vectors, the input and the outputs of hidden layers. At the end the
 sources that depend on each other are collected into one member each, see
 `ennopt.convert.lower`.
 
@@ -27,6 +27,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.activations import RELU, Activation, ReLU, Sigmoid, Softplus
 from ennopt.network import Array, ModelConfigurationError, check_size
 
 ARRAY_COST = 128
@@ -61,14 +62,20 @@ class Room:
 
 
 class Source:
-    """The input vector (level 0) or the output of one ReLU layer."""
+    """The input vector (level 0) or the output of one hidden layer."""
 
-    __slots__ = ("constant", "level", "parent", "reads", "serial", "units", "width")
+    __slots__ = (
+        "constant", "kind", "level", "parent", "reads", "serial", "units", "width"
+    )  # fmt: skip
 
-    def __init__(self, width: int, reads: dict[Source, Array], constant: Array) -> None:
+    def __init__(
+        self, width: int, reads: dict[Source, Array], constant: Array,
+        kind: Activation = RELU,
+    ) -> None:  # fmt: skip
         self.width = width
-        self.reads = reads  # {source: (source.width, width)}, before the ReLU
-        self.constant = constant  # (width,), before the ReLU
+        self.reads = reads  # {source: (source.width, width)}, before the activation
+        self.constant = constant  # (width,), before the activation
+        self.kind = kind
         self.level: int = 1 + max((s.level for s in reads), default=-1)
         self.serial = next(serial)
         self.units: tuple[Array, Array] | None = None  # center and spread, if seen
@@ -77,8 +84,13 @@ class Source:
             if source.level:
                 source.root().parent = self
 
+    @property
+    def never_negative(self) -> bool:
+        """Whether ReLU would leave it as it is."""
+        return bool(self.level) and isinstance(self.kind, ReLU | Sigmoid | Softplus)
+
     def root(self) -> Source:
-        """One representative of all ReLU layers that share a network with this."""
+        """One representative of all hidden layers that share a network with this."""
         while self.parent is not self:
             self.parent = self.parent.parent
             self = self.parent

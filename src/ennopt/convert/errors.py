@@ -17,11 +17,10 @@ class PredictorNotSupportedError(TypeError):
         super().__init__(shown(message))
 
 
-_LAST = {"softmax", "logsoftmax", "log_softmax", "sigmoid", "hardsigmoid"}
+_LAST = {"softmax", "logsoftmax", "log_softmax", "hardsigmoid"}
 _SMOOTH = {
-    "celu", "elu", "exp", "gelu", "hardswish", "leaky_relu", "leakyrelu", "log",
-    "log_sigmoid", "logsigmoid", "mish", "prelu", "relu6", "selu", "silu", "softplus",
-    "softsign", "swish", "tanh",
+    "celu", "exp", "hardswish", "log", "log_sigmoid", "logsigmoid", "mish", "selu",
+    "softsign",
 }  # fmt: skip
 
 
@@ -56,8 +55,8 @@ def refuse(
     --------
     >>> print(refuse("a layer", "Conv2d", ["Linear", "ReLU"], where="'stem'"))
     Expected a layer among Linear, ReLU, got Conv2d at 'stem'.
-    >>> print(refuse("an activation", "tanh", ["relu"]))
-    Expected an activation among relu, got tanh. Train the network with ReLU in its
+    >>> print(refuse("an activation", "mish", ["relu"]))
+    Expected an activation among relu, got mish. Train the network with ReLU in its
     place.
     """
     text = f"Expected {kind} among {', '.join(accepted)}, got {got}"

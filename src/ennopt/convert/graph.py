@@ -1,8 +1,8 @@
-"""What networks compute with tensors, on affine functions of ReLU layers.
+"""What networks compute with tensors, on affine functions of hidden layers.
 
 The readers call these functions in place of the framework's. Reshaping, stacking,
 averaging, scaling and matrix products only change the coefficients of a `Value`;
-`relu` makes a new source.
+`activate` makes a new source.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.activations import ELU, RELU, Activation, Sigmoid, SiLU, Softplus
 from ennopt.convert.affine import (
     ARRAY_COST,
     Key,
@@ -77,9 +78,12 @@ def multiply(left: Tensor | float, right: Tensor | float) -> Value:
     """Product with a constant, element by element, with broadcasting."""
     left, right = as_value(left), as_value(right)
     if left.pieces and right.pieces:
+        for value, gate in ((left, right), (right, left)):
+            if (silu := _gated(value, gate)) is not None:
+                return silu
         raise PredictorNotSupportedError(
             "Expected a product with a constant, got a product of two values that "
-            "both depend on the input. Such a model is not piecewise linear."
+            "both depend on the input. Only x * sigmoid(x) is known."
         )
     value, factor = (left, right.shared) if left.pieces else (right, left.shared)
     shape = np.broadcast_shapes(value.shape, factor.shape)
@@ -198,7 +202,60 @@ def _note_units(value: Value) -> None:
 
 
 def relu(value: Tensor) -> Value:
-    """Element-wise ``max(value, 0)``: one new source per row of the last axis."""
+    """Element-wise ``max(value, 0)``."""
+    return activate(value, RELU)
+
+
+def elu(value: Tensor, alpha: float = 1.0) -> Value:
+    """Element-wise ELU; an alpha above one makes it a sum with ReLU."""
+    if not 0.0 < alpha < math.inf:
+        raise ModelConfigurationError(
+            f"Expected a positive alpha of an ELU, got {alpha!r}."
+        )
+    if alpha <= 1.0:
+        return activate(value, ELU(alpha))
+    return add(scale(activate(value, ELU()), alpha), scale(relu(value), 1.0 - alpha))
+
+
+def softplus(value: Tensor, beta: float = 1.0) -> Value:
+    """Element-wise ``log(1 + exp(beta * value)) / beta``."""
+    if not 0.0 < beta < math.inf:
+        raise ModelConfigurationError(
+            f"Expected a positive beta of a softplus, got {beta!r}."
+        )
+    return scale(activate(scale(as_value(value), beta), Softplus()), 1.0 / beta)
+
+
+def _gated(value: Value, gate: Value) -> Value | None:
+    """``value * gate`` if the gate is the sigmoid of the value, else nothing."""
+    if not all(s.kind == Sigmoid() for p in gate.pieces.values() for s in p.reads):
+        return None
+    found = activate(value, SiLU())
+    if gate.shape != found.shape or not _same(gate.shared, found.shared):
+        return None
+    ours, theirs = (
+        [
+            (v.outer * p.weight, source, block, p.constant)
+            for p in v.pieces.values()
+            for source, block in p.reads.items()
+        ]
+        for v in (found, gate)
+    )
+    equal = len(ours) == len(theirs) and all(
+        f == g and _same(a, b) and _same(c, d) and _same(s.constant, t.constant)
+        and s.reads.keys() == t.reads.keys()
+        and all(_same(s.reads[key], t.reads[key]) for key in s.reads)
+        for (f, s, a, c), (g, t, b, d) in zip(ours, theirs, strict=True)
+    )  # fmt: skip
+    return found if equal else None
+
+
+def _same(left: Array, right: Array) -> bool:
+    return left is right or bool(np.array_equal(left, right))
+
+
+def activate(value: Tensor, kind: Activation) -> Value:
+    """Element-wise activation: one new source per row of the last axis."""
     value = as_value(value)
     value.reserve(value.shape)
     total = value.shared.copy()
@@ -210,9 +267,11 @@ def relu(value: Tensor) -> Value:
             scaled = a if factor == 1.0 else factor * a
             reads[s] = reads[s] + scaled if s in reads else scaled
     if not reads:
-        return Value({}, np.maximum(total, 0.0), room=value.room)
-    if total.min(initial=0.0) >= 0 and all(
-        s.level and a.min(initial=0.0) >= 0 for s, a in reads.items()
+        return Value({}, kind.value(total), room=value.room)
+    if (
+        kind == RELU
+        and total.min(initial=0.0) >= 0
+        and all(s.never_negative and a.min(initial=0.0) >= 0 for s, a in reads.items())
     ):
         return value  # a ReLU of what cannot be negative changes nothing
     shape = value.shape
@@ -231,9 +290,9 @@ def relu(value: Tensor) -> Value:
             if (part := a.reshape(s.width, -1, width)[:, i]).any()
         }
         if not own:  # a constant row: the caller's tensor has it, no neuron needed
-            zero.reshape(-1, width)[i] = np.maximum(row, 0.0)
+            zero.reshape(-1, width)[i] = kind.value(row)
             continue
-        placed = {Source(width, own, row): block.reshape(width, *shape)}
+        placed = {Source(width, own, row, kind): block.reshape(width, *shape)}
         parts.append(Piece(1.0, placed, blank, None))
     pieces = merged(parts, Piece.key, value.room)
     return Value({p.key(): p for p in pieces}, zero, room=value.room)

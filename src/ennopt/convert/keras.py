@@ -14,26 +14,45 @@ from typing import Any
 
 import numpy as np
 
+from ennopt.activations import GELU, GELUTanh, SiLU, Tanh
 from ennopt.convert import graph
+from ennopt.convert import piecewise as pw
 from ennopt.convert.affine import Room, Tensor, Value, as_value, inputs
+from ennopt.convert.classes import Scores, is_sigmoid, read_by, softmax, to_scores
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
-from ennopt.convert.lower import to_ensemble
 from ennopt.convert.verify import UNITS, Loaded, Original, verified
 from ennopt.extras import MissingExtraError, require
 from ennopt.network import Array, ModelConfigurationError, check_size
 
-LAYERS = (
-    "Dense (relu, linear)", "ReLU", "Activation (relu, linear)", "Normalization",
-    "Rescaling", "BatchNormalization", "Dropout", "Flatten", "Reshape", "Concatenate",
-    "Average", "Add", "Subtract", "InputLayer", "Sequential and functional models",
+ACTIVATIONS = (
+    "linear", "relu", "leaky_relu", "relu6", "hard_sigmoid", "hard_tanh", "tanh",
+    "softplus", "elu", "silu", "gelu", "sigmoid", "softmax",
 )  # fmt: skip
+LAYERS = (
+    f"Dense ({', '.join(ACTIVATIONS)})", "Activation (the same)", "ReLU", "LeakyReLU",
+    "PReLU", "ELU", "Conv1D to 3D", "MaxPooling and AveragePooling 1D to 3D",
+    "GlobalMaxPooling and GlobalAveragePooling 1D to 3D", "Maximum", "Minimum",
+    "Normalization", "Rescaling", "BatchNormalization", "Dropout", "Flatten", "Reshape",
+    "Concatenate", "Average", "Add", "Subtract", "InputLayer",
+    "Softmax as the last step", "Sequential and functional models",
+)  # fmt: skip
+_PLACES = ("1D", "2D", "3D")
+_POOLS = {
+    f"{kind}Pooling{n}"
+    for kind in ("Max", "Average", "GlobalMax", "GlobalAverage")
+    for n in _PLACES
+}
+_CONVOLUTIONS = {f"Conv{n}" for n in _PLACES}
 _UNTOUCHED = {
     "InputLayer", "Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout",
-    "ActivityRegularization", "Identity",
+    "ActivityRegularization", "Identity", "SpatialDropout1D", "SpatialDropout2D",
+    "SpatialDropout3D",
 }  # fmt: skip
+_BUILT = {"Dense", "PReLU", *_CONVOLUTIONS}
 _CONVERTED = {
-    "Activation", "Add", "Average", "BatchNormalization", "Concatenate", "Dense",
-    "Flatten", "Normalization", "ReLU", "Rescaling", "Reshape", "Subtract",
+    "Activation", "Add", "Average", "BatchNormalization", "Concatenate", "ELU",
+    "Flatten", "LeakyReLU", "Maximum", "Minimum", "Normalization", "ReLU", "Rescaling",
+    "Reshape", "Softmax", "Subtract", *_BUILT, *_POOLS,
 }  # fmt: skip
 _FILE_MODULES = {
     None, "builtins", "keras", "keras.layers", "keras.models", "keras.initializers",
@@ -148,7 +167,7 @@ def _checked_layers(config: Any, where: str) -> list[dict[str, Any]]:
             place = f"{entry['config'].get('name', name)!r} of {where}"
             if name not in _CONVERTED | _UNTOUCHED:
                 raise refuse("a layer", name, LAYERS, where=place)
-            if name == "Dense" and not (entry.get("build_config") or {}).get(
+            if name in _BUILT and not (entry.get("build_config") or {}).get(
                 "input_shape"
             ):
                 raise ModelConfigurationError(
@@ -164,6 +183,11 @@ def _layer_size(entry: dict[str, Any]) -> int:
     config, build = entry["config"], entry.get("build_config") or {}
     shape = config.get("batch_shape") or build.get("input_shape") or []
     sizes = [n for part in shape for n in (part if isinstance(part, list) else [part])]
+    if "filters" in config:
+        window = config["kernel_size"]
+        window = window if isinstance(window, list) else [window] * 3
+        weights = math.prod(map(int, window)) * int(config["filters"])
+        return max(int(n) for n in sizes if n is not None) * weights
     units = int(config.get("units", 1))
     return math.prod(int(n) for n in sizes if n is not None) * max(1, units)
 
@@ -207,7 +231,7 @@ def load_model(model: Any) -> Loaded:
     source, values = inputs([(1, *shape) for shape in shapes], room)
     with np.errstate(invalid="ignore", over="ignore"):
         output = _Reader(keras, room).model(model, values)
-        ensemble = to_ensemble(output, source, room)
+        ensemble = to_scores(output, source, room)
     original = _original(model, shapes, keras)
     return verified(ensemble, original, units=source.units, source=f"keras {name}")
 
@@ -239,10 +263,10 @@ class _Reader:
         self.room = room
         self.layers = self._layer_table()
 
-    def model(self, model: Any, values: Sequence[Tensor]) -> Tensor:
+    def model(self, model: Any, values: Sequence[Tensor]) -> Tensor | Scores:
         """Output of a model, maybe nested in another, for the values of its inputs."""
         if isinstance(model, self.keras.Sequential):
-            (value,) = values
+            value: Tensor | Scores = values[0]
             for layer in model.layers:
                 value = self.call(layer, [value])
             return value
@@ -275,13 +299,24 @@ class _Reader:
         if name not in functions:
             raise refuse("an operation", name, (*LAYERS, *functions))
         args = [self._argument(a, known) for a in node.arguments.args]
+        args = read_by(name, args)
         given = node.arguments.kwargs.items()
         options = {key: self._argument(a, known) for key, a in given}
+        options = read_by(name, options)
         attributes = {
             key: getattr(operation, key)
-            for key in ("axis", "keepdims", "newshape")
+            for key in (
+                "axis",
+                "keepdims",
+                "newshape",
+                "negative_slope",
+                "alpha",
+                "approximate",
+            )
             if hasattr(operation, key)
         }
+        if name == "Clip":
+            attributes = {"low": operation.x_min, "high": operation.x_max}
         try:
             return functions[name](*args, **options, **attributes)
         except ModelConfigurationError:
@@ -304,7 +339,7 @@ class _Reader:
         array = self.keras.ops.convert_to_numpy(tensor)
         return np.asarray(array, dtype=np.float64)
 
-    def call(self, layer: Any, values: list[Tensor]) -> Tensor:
+    def call(self, layer: Any, values: list[Any]) -> Tensor | Scores:
         """Output of one layer."""
         if isinstance(layer, self.keras.Model):
             if not getattr(layer, "inputs", None):
@@ -314,12 +349,16 @@ class _Reader:
         self.room.where = f"'{layer.name}'"
         name = type(layer).__name__
         is_own = type(layer).__module__.partition(".")[0] == "keras"
+        result: Tensor | Scores = values[0]
         if is_own and name in _UNTOUCHED:
-            return values[0]
+            return result
         if not is_own or name not in self.layers:
             raise refuse("a layer", name, LAYERS, where=f"'{layer.name}'")
+        if name in ("Flatten", "Reshape") and is_sigmoid(result):
+            return Scores(self.layers[name](layer, [result.value]), "sigmoid")
+        values = read_by(name, values)
         try:
-            result: Tensor = self.layers[name](layer, values)
+            result = self.layers[name](layer, values)
         except ModelConfigurationError:
             raise
         except (ValueError, IndexError) as error:
@@ -332,6 +371,7 @@ class _Reader:
         return {
             "Dense": self._dense,
             "ReLU": self._relu,
+            "ELU": lambda layer, v: graph.elu(v[0], float(layer.alpha)),
             "Activation": lambda layer, v: self._activated(layer, v[0]),
             "Normalization": self._normalization,
             "Rescaling": self._rescaling,
@@ -342,33 +382,120 @@ class _Reader:
             "Average": lambda layer, v: graph.mean_of(v),
             "Add": lambda layer, v: graph.sum_of(v),
             "Subtract": lambda layer, v: graph.subtract(*v),
+            "Softmax": lambda layer, v: softmax(v[0], layer.axis),
+            "Maximum": lambda layer, v: pw.maximum_of(v),
+            "Minimum": lambda layer, v: pw.minimum_of(v),
+            "LeakyReLU": lambda layer, v: pw.leaky(v[0], layer.negative_slope),
+            "PReLU": lambda layer, v: pw.leaky(v[0], self._numpy(layer.alpha)),
+            **dict.fromkeys(_CONVOLUTIONS, self._convolution),
+            **dict.fromkeys(_POOLS, self._pooled),
         }
 
-    def _activated(self, layer: Any, value: Tensor) -> Tensor:
+    def _activated(self, layer: Any, value: Tensor) -> Tensor | Scores:
         activations = self.keras.activations
         if layer.activation in (None, activations.linear):
             return value
-        if layer.activation is activations.relu:
-            return graph.relu(value)
+        table: dict[Any, Callable[[Tensor], Tensor | Scores]] = {
+            activations.relu: graph.relu,
+            activations.leaky_relu: lambda v: pw.leaky(v, 0.2),
+            activations.relu6: lambda v: pw.clip(v, 0.0, 6.0),
+            activations.hard_sigmoid: pw.hard_sigmoid,
+            activations.hard_tanh: lambda v: pw.clip(v, -1.0, 1.0),
+            activations.tanh: lambda v: graph.activate(v, Tanh()),
+            activations.softplus: graph.softplus,
+            activations.elu: graph.elu,
+            activations.silu: lambda v: graph.activate(v, SiLU()),
+            activations.gelu: lambda v: graph.activate(v, GELU()),
+            activations.sigmoid: lambda v: Scores(v, "sigmoid"),
+            activations.softmax: lambda v: softmax(v, -1),
+        }
+        if layer.activation in table:
+            return table[layer.activation](value)
         name = getattr(layer.activation, "__name__", type(layer.activation).__name__)
-        raise refuse("an activation", name, ("relu", "linear"), where=f"'{layer.name}'")
+        raise refuse("an activation", name, ACTIVATIONS, where=f"'{layer.name}'")
 
-    def _dense(self, layer: Any, values: list[Any]) -> Tensor:
+    def _dense(self, layer: Any, values: list[Any]) -> Tensor | Scores:
         value: Tensor = graph.matmul(values[0], self._numpy(layer.kernel))
         if layer.bias is not None:
             value = graph.add(value, self._numpy(layer.bias))
         return self._activated(layer, value)
 
     def _relu(self, layer: Any, values: list[Any]) -> Tensor:
-        settings = {
-            "max_value": layer.max_value,
-            "negative_slope": layer.negative_slope,
-            "threshold": layer.threshold,
-        }
-        if any(setting for setting in settings.values()):
-            raise refuse("a ReLU", str(settings), ("ReLU()",),
+        if layer.threshold:
+            raise refuse("a ReLU", f"threshold={layer.threshold}", ("threshold=0",),
+                         where=f"'{layer.name}'",
+                         remedy="It jumps there.")  # fmt: skip
+        value = values[0]
+        if layer.max_value is not None and layer.negative_slope:
+            value = pw.clip(value, None, float(layer.max_value))
+        elif layer.max_value is not None:
+            return pw.clip(value, 0.0, float(layer.max_value))
+        slope = float(layer.negative_slope or 0.0)
+        return pw.leaky(value, slope) if slope else graph.relu(value)
+
+    def _convolution(self, layer: Any, values: list[Any]) -> Tensor | Scores:
+        rank = layer.rank
+        kernel = self._numpy(layer.kernel)  # (*sizes, channels, outputs)
+        value = self._channels_first(layer, values[0])
+        pads = self._pads(layer, value, layer.kernel_size, layer.dilation_rate)
+        result: Tensor = pw.convolve(
+            value, np.moveaxis(kernel, (-1, -2), (0, 1)),
+            None if layer.bias is None else self._numpy(layer.bias),
+            strides=_each(layer.strides, rank), pads=pads,
+            dilations=_each(layer.dilation_rate, rank), groups=layer.groups,
+        )  # fmt: skip
+        return self._activated(layer, self._channels_back(layer, result))
+
+    def _pooled(self, layer: Any, values: list[Any]) -> Tensor:
+        value = self._channels_first(layer, values[0])
+        rank = len(value.shape) - 2
+        result: Tensor
+        if type(layer).__name__.startswith("Global"):
+            reduce = pw.largest if "Max" in type(layer).__name__ else graph.mean
+            result = reduce(value, list(range(2, rank + 2)), layer.keepdims)
+            return self._channels_back(layer, result) if layer.keepdims else result
+        sizes, strides = _each(layer.pool_size, rank), _each(layer.strides, rank)
+        pads = self._pads(layer, value, sizes, [1] * rank)
+        if "Max" in type(layer).__name__:
+            result = pw.max_pool(
+                value, sizes, strides=strides, pads=pads, dilations=[1] * rank
+            )
+        else:
+            result = pw.average_pool(
+                value, sizes, strides=strides, pads=pads, count_pads=False
+            )
+        return self._channels_back(layer, result)
+
+    def _channels_first(self, layer: Any, value: Tensor) -> Value:
+        """An image as ``(batch, channels, *places)``."""
+        value = as_value(value)
+        if layer.data_format == "channels_first":
+            return value
+        rank = len(value.shape)
+        return graph.transpose(value, [0, rank - 1, *range(1, rank - 1)])
+
+    def _channels_back(self, layer: Any, value: Tensor) -> Tensor:
+        if layer.data_format == "channels_first":
+            return value
+        rank = len(as_value(value).shape)
+        return graph.transpose(value, [0, *range(2, rank), 1])
+
+    def _pads(
+        self, layer: Any, value: Value, sizes: Any, dilations: Any
+    ) -> list[tuple[int, int]]:
+        places = value.shape[2:]
+        rank = len(places)
+        if layer.padding == "valid":
+            return [(0, 0)] * rank
+        if layer.padding != "same":
+            raise refuse("a padding of", layer.padding, ("valid", "same"),
                          where=f"'{layer.name}'")  # fmt: skip
-        return graph.relu(values[0])
+        pads = []
+        settings = (sizes, layer.strides, dilations)
+        for n, k, s, d in zip(places, *(_each(e, rank) for e in settings), strict=True):
+            total = max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n)
+            pads.append((total // 2, total - total // 2))
+        return pads
 
     def _normalization(self, layer: Any, values: list[Any]) -> Tensor:
         if layer.mean is None or layer.variance is None:
@@ -404,6 +531,13 @@ class _Reader:
         return graph.add(graph.multiply(value, factor), shift)
 
 
+def _each(setting: Any, rank: int) -> list[int]:
+    """A setting for each axis of places; one number stands for all."""
+    return (
+        [int(setting)] * rank if isinstance(setting, int) else list(map(int, setting))
+    )
+
+
 def _function_table() -> dict[str, Callable[..., Any]]:
     """Functions of keras.ops, by the name of their operation."""
     g = graph
@@ -412,14 +546,6 @@ def _function_table() -> dict[str, Callable[..., Any]]:
         if axis is None:
             return None
         return [int(a) for a in np.atleast_1d(axis)]
-
-    def maximum(left: Any, right: Any) -> Any:
-        zero = [not isinstance(a, Value) and not np.any(a) for a in (left, right)]
-        if not any(zero):
-            raise PredictorNotSupportedError(
-                "Expected a maximum with zero, got a maximum of other values."
-            )
-        return g.relu(right if zero[0] else left)
 
     return {
         "Add": g.add,
@@ -430,7 +556,28 @@ def _function_table() -> dict[str, Callable[..., Any]]:
         "Negative": lambda x: g.scale(x, -1.0),
         "Matmul": g.matmul,
         "Relu": lambda x: g.relu(x),
-        "Maximum": maximum,
+        "Tanh": lambda x: g.activate(x, Tanh()),
+        "Sigmoid": lambda x: Scores(x, "sigmoid"),
+        "Softmax": lambda x, axis=-1: softmax(x, axis),
+        "Softplus": lambda x: g.softplus(x),
+        "Elu": lambda x, alpha=1.0: g.elu(x, alpha),
+        "Silu": lambda x: g.activate(x, SiLU()),
+        "Gelu": lambda x, approximate=True: g.activate(
+            x, GELUTanh() if approximate else GELU()
+        ),
+        "Maximum": pw.maximum,
+        "Minimum": pw.minimum,
+        "Max": lambda x, axis=None, keepdims=False: pw.largest(x, axes(axis), keepdims),
+        "Min": lambda x, axis=None, keepdims=False: pw.smallest(
+            x, axes(axis), keepdims
+        ),
+        "LeakyRelu": lambda x, negative_slope: pw.leaky(x, negative_slope),
+        "Relu6": lambda x: pw.clip(x, 0.0, 6.0),
+        "HardSigmoid": lambda x: pw.hard_sigmoid(x),
+        "HardTanh": lambda x: pw.clip(x, -1.0, 1.0),
+        "Absolute": lambda x: pw.leaky(x, -1.0),
+        "Abs": lambda x: pw.leaky(x, -1.0),
+        "Clip": pw.clip,
         "Mean": lambda x, axis=None, keepdims=False: g.mean(x, axes(axis), keepdims),
         "Sum": lambda x, axis=None, keepdims=False: g.total(x, axes(axis), keepdims),
         "Stack": lambda x, axis=0: g.stack(x, axis),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.activations import RELU, Activation, Mixed
 from ennopt.convert.affine import ARRAY_COST, Piece, Room, Source, Tensor, merged
 from ennopt.convert.graph import reshape
 from ennopt.network import Array, Ensemble, ModelConfigurationError, Network
@@ -62,8 +63,8 @@ def to_ensemble(value: Tensor, source: Source, room: Room) -> Ensemble:
 class _Place:
     """Where a layer of the lowered network holds a source: units from `start` on.
 
-    A source that is carried is held in part: only the elements `kept` are. If it is
-    the input, a second unit for each of them holds the opposite.
+    A source that is carried is held in part: only the elements `kept` are. If it may
+    be negative, a second unit for each of them holds the opposite.
     """
 
     start: int
@@ -88,14 +89,12 @@ class _Place:
         if self.num_units > half:
             rows[:, self.start + half : self.start + self.num_units] -= part
 
-    def carried(
-        self, start: int, used: npt.NDArray[np.bool_], is_input: bool
-    ) -> _Place:
+    def carried(self, start: int, used: npt.NDArray[np.bool_], signed: bool) -> _Place:
         """Where the next layer holds the source, if it is carried there."""
         if self.kept is not None:
             return replace(self, start=start)
         kept = np.flatnonzero(used)
-        return _Place(start, len(kept) * (2 if is_input else 1), kept)
+        return _Place(start, len(kept) * (2 if signed else 1), kept)
 
     def copy(self, new: _Place, matrix: Array) -> None:
         """Write the rows of `matrix` that carry the source to its `new` place."""
@@ -112,8 +111,9 @@ def _lower(piece: Piece, source: Source, room: Room) -> Network:
     """Turn the sources that a piece reads into consecutive layers.
 
     A source that is read further on than by the next layer is carried there by
-    neurons of its own. Outputs of ReLU are not negative, so ReLU leaves them as they
-    are; inputs take two neurons each, ``x = relu(x) - relu(-x)``.
+    ReLU neurons of its own. Outputs of ReLU are not negative, so ReLU leaves them as
+    they are; what may be negative, inputs among it, takes two neurons each,
+    ``x = relu(x) - relu(-x)``.
     """
     sources = _ancestors(piece.reads)
     made: list[list[Source]] = [[] for _ in range(1 + max(s.level for s in sources))]
@@ -133,19 +133,21 @@ def _lower(piece: Piece, source: Source, room: Room) -> Network:
 
     # where each source is held by the input and by every hidden layer
     places = [{source: _Place(0, source.width)}]
-    widths = [source.width]
+    widths, kinds = [source.width], []
     for level, layer in enumerate(made[:-1]):
         start, held = 0, {}
         for s in layer:
             held[s] = _Place(start, s.width)
             start += s.width
+        made_here = start
         for s, old in places[-1].items():
             if last_reader[s] > level:
-                held[s] = old.carried(start, used[s], not s.level)
+                held[s] = old.carried(start, used[s], not s.never_negative)
                 start += held[s].num_units
         room.spend(start * widths[-1] + ARRAY_COST * len(held))
         places.append(held)
         widths.append(start)
+        kinds.append(_side_by_side(layer, start - made_here))
     room.spend(piece.constant.size * widths[-1])
     places.append({})
     widths.append(piece.constant.size)
@@ -165,7 +167,18 @@ def _lower(piece: Piece, source: Source, room: Room) -> Network:
                 places[level][s].copy(new, matrix)
         weights.append(matrix)
         biases.append(np.concatenate([*shift, np.zeros(len(matrix) - row)]))
-    return Network(tuple(weights), tuple(biases))
+    return Network(tuple(weights), tuple(biases), tuple(kinds))
+
+
+def _side_by_side(sources: Iterable[Source], carried: int) -> Activation:
+    """The activation of a layer that makes some sources and carries so many units."""
+    parts: list[tuple[Activation, int]] = []
+    for kind, count in (*((s.kind, s.width) for s in sources), (RELU, carried)):
+        if parts and parts[-1][0] == kind:
+            parts[-1] = kind, parts[-1][1] + count
+        elif count:
+            parts.append((kind, count))
+    return parts[0][0] if len(parts) == 1 else Mixed(tuple(parts))
 
 
 def _ancestors(reads: Iterable[Source]) -> list[Source]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ennopt.convert.affine import ARRAY_COST, Room, Tensor, Value, inputs
+from ennopt.convert.classes import Scores, is_sigmoid, read_by, to_scores
 from ennopt.convert.errors import PredictorNotSupportedError, refuse
-from ennopt.convert.lower import to_ensemble
 from ennopt.convert.onnx_operators import FOLDED, OPERATORS
 from ennopt.convert.verify import NUM_POINTS, UNITS, Loaded, Original, verified
 from ennopt.extras import require
@@ -29,6 +29,7 @@ from ennopt.network import (
 
 _INPUT_TYPES = {1: np.float32, 10: np.float16, 11: np.float64}  # TensorProto.DataType
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_RESHAPING = ("Flatten", "Reshape", "Squeeze")
 
 _SHAPE_LENGTH = 128  # of what tells the shape of a result: NumPy knows 64 axes
 
@@ -142,7 +143,7 @@ def load_model(model: Any, num_inputs: int | None = None) -> Loaded:
     source, values = inputs(traced, room)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         known = constants | dict(zip(shapes, values, strict=True))
-        ensemble = to_ensemble(_run(model, known, room, onnx), source, room)
+        ensemble = to_scores(_run(model, known, room, onnx), source, room)
     original, num_points = _original(model, shapes, _precision(constants, model))
     num_points = max(1, min(num_points, SIZE_LIMIT // max(room.elements, 1)))
     producer = model.producer_name or "ONNX"
@@ -239,7 +240,7 @@ def _constants(model: Any, onnx: Any) -> dict[str, Any]:
     return known
 
 
-def _run(model: Any, known: dict[str, Any], room: Room, onnx: Any) -> Tensor:
+def _run(model: Any, known: dict[str, Any], room: Room, onnx: Any) -> Tensor | Scores:
     """Walk the graph with symbolic values in place of its inputs.
 
     Parameters
@@ -274,7 +275,7 @@ def _run(model: Any, known: dict[str, Any], room: Room, onnx: Any) -> Tensor:
             for a in node.attribute
         ):
             raise _refused(node, room)
-        if any(isinstance(a, Value) for a in arguments):
+        if any(isinstance(a, Value | Scores) for a in arguments):
             results = _apply(node, arguments, room, onnx)
         else:
             results = _fold(node, arguments, versions, room, onnx)
@@ -286,7 +287,7 @@ def _run(model: Any, known: dict[str, Any], room: Room, onnx: Any) -> Tensor:
         raise ModelConfigurationError(
             f"Expected a node that computes the output {output!r}, got none."
         )
-    result: Tensor = known[output]
+    result: Tensor | Scores = known[output]
     return result
 
 
@@ -304,6 +305,11 @@ def _apply(node: Any, arguments: list[Any], room: Room, onnx: Any) -> list[Any]:
             a.name: onnx.helper.get_attribute_value(a) for a in node.attribute
         }
         attributes["num_results"] = len(node.output)
+        reshapes = node.op_type in _RESHAPING and is_sigmoid(arguments[0])
+        if reshapes:
+            arguments = [arguments[0].value, *arguments[1:]]  # still a sigmoid behind
+        elif node.op_type not in ("Identity", "Cast"):
+            arguments = read_by(node.op_type, arguments)
         result = OPERATORS[node.op_type](arguments, attributes)
     except ModelConfigurationError:
         raise
@@ -317,6 +323,8 @@ def _apply(node: Any, arguments: list[Any], room: Room, onnx: Any) -> list[Any]:
             f"Expected an operator {node.op_type} with inputs that fit, got "
             f"{error} at {room.where}."
         ) from error
+    if reshapes:
+        result = Scores(result, "sigmoid")
     return result if isinstance(result, list) else [result]
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ennopt.activations import GELU, GELUTanh, SiLU, Tanh
 from ennopt.convert import graph
-from ennopt.convert.affine import Value, as_value
+from ennopt.convert import piecewise as pw
+from ennopt.convert.affine import as_value
+from ennopt.convert.classes import Scores, softmax
 from ennopt.convert.errors import refuse
 
 Attributes = dict[str, Any]
@@ -126,21 +129,108 @@ def _split(arguments: list[Any], attributes: Attributes) -> list[Any]:
     return [graph.take(value, b, axis) for b in np.split(np.arange(length), ends)]
 
 
-def _maximum(arguments: list[Any], attributes: Attributes) -> Any:
-    values = [a for a in arguments if isinstance(a, Value)]
-    zeros = [a for a in arguments if not isinstance(a, Value) and not np.any(a)]
-    if len(values) != 1 or len(values) + len(zeros) != len(arguments):
-        raise refuse("a Max", "a maximum of other values", ("a maximum with zero",))
-    return graph.relu(values[0]) if zeros else values[0]
+def _gelu(arguments: list[Any], attributes: Attributes) -> Any:
+    kinds = {b"none": GELU(), b"tanh": GELUTanh()}
+    given = attributes.get("approximate", b"none")
+    if given not in kinds:
+        raise refuse("a Gelu", f"approximate={given!r}", ("none", "tanh"))
+    return graph.activate(arguments[0], kinds[given])
+
+
+def _swish(arguments: list[Any], attributes: Attributes) -> Any:
+    alpha = float(attributes.get("alpha", 1.0))
+    if alpha == 0.0:
+        return graph.scale(as_value(arguments[0]), 0.5)
+    inner = graph.scale(as_value(arguments[0]), alpha)
+    return graph.scale(graph.activate(inner, SiLU()), 1.0 / alpha)
 
 
 def _clip(arguments: list[Any], attributes: Attributes) -> Any:
     low, high = (*arguments[1:], None, None)[:2]
     low = attributes.get("min") if low is None else low
     high = attributes.get("max") if high is None else high
-    if low is None or np.any(low) or high is not None:
-        raise refuse("a Clip", f"min={low}, max={high}", ("min=0 without max",))
-    return graph.relu(arguments[0])
+    return pw.clip(arguments[0], low, high)
+
+
+def _shrink(arguments: list[Any], attributes: Attributes) -> Any:
+    width, bias = attributes.get("lambd", 0.5), attributes.get("bias", 0.0)
+    if width != bias:
+        raise refuse("a Shrink", f"lambd={width}, bias={bias}", ("lambd = bias",),
+                     remedy="Others jump.")  # fmt: skip
+    return pw.soft_shrink(arguments[0], width)
+
+
+def _window(
+    attributes: Attributes, sizes: list[int], value: Any
+) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    """Strides, padding and dilations of a window that moves over the last axes."""
+    rank = len(sizes)
+    strides = _ints(attributes.get("strides")) or [1] * rank
+    dilations = _ints(attributes.get("dilations")) or [1] * rank
+    if attributes.get("ceil_mode", 0):
+        raise refuse("a pooling", "ceil_mode=1", ("ceil_mode=0",))
+    mode = attributes.get("auto_pad", b"NOTSET")
+    if mode in (b"SAME_UPPER", b"SAME_LOWER"):
+        pads = []
+        for n, k, s, d in zip(value.shape[2:], sizes, strides, dilations, strict=True):
+            total = max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n)
+            half = total // 2 if mode == b"SAME_UPPER" else total - total // 2
+            pads.append((half, total - half))
+        return strides, pads, dilations
+    given = _ints(attributes.get("pads")) or [0] * (2 * rank)
+    if mode == b"VALID":
+        given = [0] * (2 * rank)
+    return strides, list(zip(given[:rank], given[rank:], strict=True)), dilations
+
+
+def _conv(arguments: list[Any], attributes: Attributes) -> Any:
+    value, kernel, bias = (*arguments, None)[:3]
+    value = as_value(value)
+    strides, pads, dilations = _window(attributes, list(kernel.shape[2:]), value)
+    return pw.convolve(
+        value, kernel, bias, strides=strides, pads=pads, dilations=dilations,
+        groups=attributes.get("group", 1),
+    )  # fmt: skip
+
+
+def _average_pool(arguments: list[Any], attributes: Attributes) -> Any:
+    sizes = _ints(attributes["kernel_shape"]) or []
+    strides, pads, dilations = _window(attributes, sizes, arguments[0])
+    if any(n != 1 for n in dilations):
+        raise refuse("an AveragePool", f"dilations={dilations}", ("dilations of 1",))
+    counted = bool(attributes.get("count_include_pad", 0))
+    return pw.average_pool(arguments[0], sizes, strides=strides, pads=pads,
+                           count_pads=counted)  # fmt: skip
+
+
+def _max_pool(arguments: list[Any], attributes: Attributes) -> Any:
+    if attributes["num_results"] > 1:
+        raise refuse("a MaxPool", "the places of the maxima", ("their values",))
+    sizes = _ints(attributes["kernel_shape"]) or []
+    strides, pads, dilations = _window(attributes, sizes, arguments[0])
+    return pw.max_pool(arguments[0], sizes, strides=strides, pads=pads,
+                       dilations=dilations)  # fmt: skip
+
+
+def _pad(arguments: list[Any], attributes: Attributes) -> Any:
+    value, pads, constant, axes = (*arguments, None, None, None)[:4]
+    given = _ints(attributes.get("pads") if pads is None else pads) or []
+    if attributes.get("mode", b"constant") != b"constant" or np.any(
+        attributes.get("value", 0.0) if constant is None else constant
+    ):
+        raise refuse("a Pad", "other values than zeros", ("a Pad with zeros",))
+    every = [(0, 0)] * len(value.shape)
+    half = len(given) // 2
+    where = list(range(len(every))) if axes is None else _ints(axes) or []
+    for axis, pair in zip(where, zip(given[:half], given[half:], strict=True),
+                          strict=True):  # fmt: skip
+        every[axis] = pair
+    return pw.pad(value, every)
+
+
+def _everywhere(reduce: Callable[..., Any]) -> Operator:
+    """A pooling over all places of ``(batch, channels, *places)``."""
+    return lambda a, _: reduce(a[0], list(range(2, len(a[0].shape))), True)
 
 
 def _scaler(arguments: list[Any], attributes: Attributes) -> Any:
@@ -198,8 +288,29 @@ OPERATORS: dict[str, Operator] = {
     "Div": lambda a, _: graph.divide(*a),
     "Neg": lambda a, _: graph.scale(a[0], -1.0),
     "Relu": lambda a, _: graph.relu(a[0]),
-    "Max": _maximum,
+    "LeakyRelu": lambda a, k: pw.leaky(a[0], k.get("alpha", 0.01)),
+    "PRelu": lambda a, _: pw.leaky(a[0], a[1]),
+    "Tanh": lambda a, _: graph.activate(a[0], Tanh()),
+    "Sigmoid": lambda a, _: Scores(a[0], "sigmoid"),
+    "Softmax": lambda a, k: softmax(a[0], k.get("axis", -1)),
+    "Softplus": lambda a, _: graph.softplus(a[0]),
+    "Elu": lambda a, k: graph.elu(a[0], k.get("alpha", 1.0)),
+    "Gelu": _gelu,
+    "Swish": _swish,
+    "Abs": lambda a, _: pw.leaky(a[0], -1.0),
+    "Max": lambda a, _: pw.maximum_of(a),
+    "Min": lambda a, _: pw.minimum_of(a),
     "Clip": _clip,
+    "HardSigmoid": lambda a, k: pw.hard_sigmoid(
+        a[0], k.get("alpha", 0.2), k.get("beta", 0.5)
+    ),
+    "Shrink": _shrink,
+    "Conv": _conv,
+    "AveragePool": _average_pool,
+    "MaxPool": _max_pool,
+    "GlobalAveragePool": _everywhere(graph.mean),
+    "GlobalMaxPool": _everywhere(pw.largest),
+    "Pad": _pad,
     "BatchNormalization": _batch_normalization,
     "Identity": lambda a, _: a[0],
     "Dropout": _dropout,
@@ -220,6 +331,8 @@ OPERATORS: dict[str, Operator] = {
     "Sum": lambda a, _: graph.sum_of(a),
     "ReduceMean": _reduced(graph.mean),
     "ReduceSum": _reduced(graph.total),
+    "ReduceMax": _reduced(pw.largest),
+    "ReduceMin": _reduced(pw.smallest),
     "Scaler": _scaler,
     "LinearRegressor": _linear_regressor,
     "ArrayFeatureExtractor": _extract,

@@ -13,9 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.activations import RELU
+from ennopt.columns import CHANGES, Number, Ordinal
+from ennopt.convert.errors import PredictorNotSupportedError
 from ennopt.network import Array, Ensemble, ModelConfigurationError
 from ennopt.problem import Problem
 from ennopt.result import Result
+from ennopt.targets import Classes, Link, Odds
 
 NUM_POINTS = 64
 RELATIVE_TOLERANCE = 1e-3  # far above float32 noise, far below a wrong layer
@@ -23,6 +27,12 @@ ROUNDING_TOLERANCE = 1e-5  # of the terms that the last layer adds up
 
 UNITS = {"float64": 2**-53, "float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}
 """Largest relative error of rounding to a number, by the name of its type."""
+
+STEEPEST = 1.2
+"""No activation is steeper."""
+
+FUNCTION_UNITS = 16.0
+"""Units in the last place by which frameworks may miss a function such as tanh."""
 
 FOLDING_SLACK = 4.0
 """Scalers and averages, which we fold into the layers, round on their own."""
@@ -87,6 +97,18 @@ def combine(
             f"{list(first)!r:.100} and {list(second)!r:.100}. Train the members on "
             "the same columns in the same order."
         )
+    if len(ensembles) > 1 and any(e.target is not None for e in ensembles):
+        raise PredictorNotSupportedError(
+            "Expected a mean of predictions that are sums of neurons, got a mean of "
+            "probabilities or of predictions that each member transforms back. Such a "
+            "mean is no function of one sum, so that no bound can be mapped: average "
+            "first and transform the mean."
+        )
+    if any(e.columns != ensembles[0].columns for e in ensembles):
+        raise ModelConfigurationError(
+            "Expected the same columns in every member, got members whose columns or "
+            "categories differ. Fit their encoders on the same data."
+        )
     sources = list(dict.fromkeys(e.source for e in ensembles if e.source))
     boxes = {
         (tuple(e.lower), tuple(e.upper))
@@ -100,6 +122,8 @@ def combine(
         input_names=named.pop() if named else None,  # type: ignore[arg-type]
         lower=None if lower is None else np.array(lower),
         upper=None if upper is None else np.array(upper),
+        columns=ensembles[0].columns,
+        target=ensembles[0].target,
         source=", ".join(sources[:3]) + (", ..." if len(sources) > 3 else ""),
         deviation=max(deviations, default=None),
     )
@@ -166,7 +190,8 @@ def verified(
     points = rng.standard_normal((num_points, ensemble.num_inputs))
     # float32 numbers, so that rounding of the points is no part of the deviation
     x = (center + spread * points).astype(np.float32).astype(np.float64)
-    ours = ensemble(x)
+    x = _possible(x, ensemble, rng)
+    ours = predictions(ensemble, x)
     theirs = np.asarray(original.predict(x), dtype=np.float64)
     if theirs.size != ours.size:
         raise ModelConfigurationError(
@@ -174,7 +199,11 @@ def verified(
             f"original model, got {theirs.size}. It treats the points of a batch "
             "together; only models of one point at a time can be converted."
         )
-    distance = np.abs(ours - theirs.reshape(ours.shape))
+    theirs = theirs.reshape(ours.shape)
+    if isinstance(ensemble.target, Link):  # not defined, or infinite, in both
+        same = (np.isnan(ours) & np.isnan(theirs)) | (ours == theirs)
+        ours, theirs = np.where(same, 0.0, ours), np.where(same, 0.0, theirs)
+    distance = np.abs(ours - theirs)
     allowed = RELATIVE_TOLERANCE * np.abs(theirs).max() + ROUNDING_TOLERANCE * (
         _magnitude(ensemble, x)
     )
@@ -190,12 +219,45 @@ def verified(
     return Loaded(checked, original)
 
 
+def predictions(ensemble: Ensemble, x: Array) -> Array:
+    """What the original is to predict at points, (num_points, num_outputs)."""
+    outputs = ensemble(x)
+    if isinstance(ensemble.target, Classes):
+        return ensemble.target.probabilities(outputs)
+    if isinstance(ensemble.target, Link):
+        return np.asarray(ensemble.target.apply(outputs)).reshape(outputs.shape)
+    if isinstance(ensemble.target, Odds):
+        return ensemble.target.probability_at(x)[:, None]
+    return outputs
+
+
+def _possible(x: Array, ensemble: Ensemble, rng: np.random.Generator) -> Array:
+    """Points with a random level of each category and numbers that inputs can be."""
+    for column in ensemble.columns or ():
+        places = list(column.inputs)
+        if isinstance(column, Number):
+            if column.change is not None and CHANGES[column.change].from_zero:
+                x[:, places] = np.abs(x[:, places])
+            if column.values is not None:
+                x[:, places] = rng.choice(column.values, (len(x), 1))
+            elif column.whole:
+                x[:, places] = np.rint(x[:, places])
+            continue
+        level = rng.integers(len(column.known), size=len(x))
+        if isinstance(column, Ordinal):
+            x[:, places] = level[:, None]
+        else:  # the base, if there is one, is number zero
+            level = level - (column.base is not None)
+            x[:, places] = level[:, None] == np.arange(len(places))
+    return x
+
+
 def _magnitude(ensemble: Ensemble, x: Array) -> float:
     """Size of the terms that cancel in a prediction."""
     size = 0.0
     for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
         hidden = member.preactivations(x)[:-1]
-        last = np.maximum(hidden[-1], 0.0) if hidden else np.abs(x)
+        last = np.abs(member.activations[-1].value(hidden[-1]) if hidden else x)
         terms = last @ np.abs(member.weights[-1]).T + np.abs(member.biases[-1])
         size += abs(weight) * float(terms.max())
     return size
@@ -226,13 +288,24 @@ def rechecked(result: Result, problem: Problem, original: Original) -> Result:
         )
     coefficients = np.ones(1) if problem.output is None else np.asarray(problem.output)
     reach = _rounding(problem.ensemble, result.x, UNITS[original.precision])
-    result = replace(result, original=float(coefficients @ theirs))
-    if abs(coefficients @ theirs - result.value) <= np.abs(coefficients) @ reach:
+    inside = float(problem.values(result.x[None])[0])
+    predicted = float(coefficients @ theirs)
+    result = replace(result, original=predicted)
+    allowed = float(np.abs(coefficients) @ reach)
+    target, shown = problem.ensemble.target, result.value
+    if isinstance(target, Odds) and result.probability is not None:
+        shown = result.probability
+        allowed += 16 * UNITS[original.precision]
+    elif isinstance(target, Link):
+        allowed = max(
+            abs(target.value(inside + side * allowed) - shown) for side in (1.0, -1.0)
+        ) + 16 * UNITS[original.precision] * abs(shown)
+    if abs(predicted - shown) <= allowed:
         return result
     return _noted(
         result,
-        f"The original model predicts {result.original:.8g} at the answer, further "
-        f"from {result.value:.8g} than rounding in {original.precision} explains. It "
+        f"The original model predicts {predicted:.8g} at the answer, further "
+        f"from {shown:.8g} than rounding in {original.precision} explains. It "
         "changed after it was loaded, or does something that its layers do not show: "
         "the proof holds for the layers.",
     )
@@ -252,11 +325,15 @@ def _rounding(ensemble: Ensemble, x: Array, unit: float) -> Array:
     total = np.zeros(ensemble.num_outputs)
     for weight, member in zip(ensemble.weights, ensemble.members, strict=True):
         values, errors = x, unit * np.abs(x)
-        for w, b in member.layers():
+        for k, (w, b) in enumerate(member.layers()):
             terms = np.abs(w) @ np.abs(values) + np.abs(b)
             errors = np.abs(w) @ errors + (w.shape[1] + 1) * unit * terms
             sums = w @ values + b
-            values = np.maximum(sums, 0.0)
+            if k < len(member.activations):
+                kind = member.activations[k]
+                values = kind.value(sums)
+                if kind != RELU:  # steeper than one, and rounded itself
+                    errors = STEEPEST * errors + FUNCTION_UNITS * unit * np.abs(values)
         errors = errors + (ensemble.num_members + 1) * unit * np.abs(sums)
         total += abs(weight) * errors
     return FOLDING_SLACK * total
