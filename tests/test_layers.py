@@ -12,23 +12,27 @@ import ennopt
 
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
-    "version", "extras", "options", "network", "domain", "problem", "bounds",
-    "canonical", "result", "log", "run", "milp", "tightening", "engine", "paper",
-    "methods", "convert", "api", "learn", "study", "cli",
+    "version", "extras", "options", "activations", "columns", "targets", "network",
+    "domain", "problem", "bounds", "canonical", "result", "log", "run", "milp",
+    "tightening", "engine", "paper", "methods", "convert", "api", "embed", "learn",
+    "study", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
-    "highspy": {"milp/highs.py"},
-    "pyscipopt": {"milp/scip.py"},
-    "gurobipy": {"milp/gurobi.py"},
+    "highspy": {"milp/highs.py", "embed/highs_host.py"},
+    "pyscipopt": {"milp/scip.py", "embed/scip_host.py"},
+    "gurobipy": {"milp/gurobi.py", "embed/gurobi_host.py"},
+    "pyomo": {"embed/pyomo_host.py"},
     "torch": {"convert/torch.py", "convert/torch_state.py"},
     "keras": {"convert/keras.py"},
     "h5py": {"convert/keras.py"},
     "onnx": {"convert/onnx.py"},
     "onnxruntime": {"convert/onnx.py"},
     "google": {"convert/onnx.py"},  # protobuf, which ONNX files are written in
+    "pandas": {"convert/sklearn.py"},
     "sklearn": {
         "convert/sklearn.py",
+        "convert/sklearn_tables.py",
         "learn/sampling.py",
         "learn/selection.py",
         "learn/training.py",
@@ -37,8 +41,8 @@ HOMES = {
     "matplotlib": {"study/figures.py"},
     "distributed": {"study/executors.py"},
 }
-"""Where each foreign library may be imported. What is not here may be nowhere: pandas
-is read through NumPy, dask through `distributed`, skl2onnx belongs to the tests."""
+"""Where each foreign library may be imported. What is not here may be nowhere: tables
+are read through NumPy, dask through `distributed`, skl2onnx belongs to the tests."""
 
 BY_NAME = ("require", "import_module", "find_spec", "__import__")
 """Functions that import the module that their first argument names."""
@@ -170,7 +174,7 @@ def test_a_name_of_milps_tightening_and_the_paper_means_one_thing():
 
 
 def test_importing_the_package_imports_no_framework():
-    heavy = sorted({*HOMES, "pandas", "dask", "skl2onnx"})
+    heavy = sorted({*HOMES, "dask", "skl2onnx"})
     code = f"import sys, ennopt; print(*sorted(set({heavy}) & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -2,10 +2,12 @@
 
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ennopt.activations import RELU, Tanh
 from ennopt.network import (
     Ensemble,
     ModelConfigurationError,
@@ -89,6 +91,17 @@ def test_a_constant_folds_even_where_member_weights_cancel(rng):
     net = random_network(rng)
     ensemble = Ensemble((net, net), weights=[1.0, -1.0]).fold_output(1.0, 4.0)
     np.testing.assert_allclose(ensemble([0.3, 0.1]), [4.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [RELU, Tanh()], ids=repr)
+def test_a_network_after_a_map_is_the_network_of_its_result(rng, kind):
+    net = random_network(rng, 3, (5,), 2)
+    net = replace(net, activations=(kind,))
+    matrix, shift = rng.normal(size=(3, 4)), rng.normal(size=3)
+    u = rng.normal(size=(20, 4))
+    assert net.after(matrix, shift)(u) == pytest.approx(net(u @ matrix.T + shift))
+    wide = net.spread_inputs([2, 0, 1], 4)
+    assert wide(u) == pytest.approx(net(u[:, [2, 0, 1]]))
 
 
 def test_spread_inputs_read_their_positions(rng):

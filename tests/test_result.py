@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Rows
 from ennopt.network import Ensemble, Network
 from ennopt.paper.bigm import BigM
 from ennopt.problem import Problem
-from ennopt.result import Event, Limits, NoSolutionError, Result, Status
+from ennopt.result import Event, Limits, NoSolutionError, Result, Status, met_at
 from ennopt.run import Tools, UnsoundBoundError
 from oracles import random_ensemble
 
@@ -46,6 +46,51 @@ def test_json_round_trip_is_exact():
     assert np.array_equal(again.x, result.x)
     assert again.history == result.history
     assert again.status is Status.TIME_LIMIT
+
+
+ROWS = Rows(
+    [[1, 1], [1, 0], [0, 1], [0, 1], [1, 0], [1, 1]],
+    [2.0, -np.inf, 1.0, 1.0, 0.0, -np.inf],
+    [2.0, 1.0, np.inf, 3.0, 5.0, np.inf],
+)
+AT = ["both", "upper", "lower", "lower", None, None]
+WORDS = [
+    "holds", "at its limit", "at its limit", "at its lower limit", "1 to spare", "holds"
+]  # fmt: skip
+
+
+def test_a_result_tells_how_constraints_are_met():
+    x = np.array([1.0, 1.0 + 1e-9])
+    result = some_result(x=x, constraints=met_at(ROWS, x))
+    assert [met.side for met in result.constraints] == AT
+    assert [met.words for met in result.constraints] == WORDS
+    assert [met.value for met in result.constraints] == (ROWS.matrix @ x).tolist()
+    assert f"\n  {ROWS.texts[4]}: 1 to spare\n" in result.summary()
+    assert Result.from_json(result.to_json()).constraints == result.constraints
+
+
+def test_constraints_without_an_answer_survive_json():
+    result = some_result(x=None, constraints=met_at(ROWS, None))
+    again = Result.from_json(result.to_json())
+    assert again.to_json() == result.to_json()
+    assert again.constraints[1][2:] == (-math.inf, 1.0, None)
+    assert math.isnan(again.constraints[1].value)
+    assert {met.words for met in again.constraints} == {"no answer to check"}
+
+
+def test_of_many_constraints_a_summary_lists_those_at_their_limits():
+    x = np.ones(2)
+    many = met_at(Rows(np.eye(2)[[0] * 40], [-np.inf] * 40, [1.0, *[2.0] * 39]), x)
+    text = some_result(x=x, constraints=many).summary()
+    assert "  linear constraint 1: at its limit\n  39 other constraints hold\n" in text
+
+
+def test_a_long_constraint_is_shown_in_part():
+    rows = Rows([[1, 1]], [0], [1], (" + ".join(["a\tb\x1b"] * 100) + " <= 1",))
+    x = np.zeros(2)
+    lines = some_result(x=x, constraints=met_at(rows, x)).summary().splitlines()
+    assert max(map(len, lines)) < 120
+    assert all(line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize("sense", ["max", "min"])
@@ -312,19 +357,20 @@ def test_details_in_units_of_the_objective_are_told_in_the_users_sense(rng):
         assert bound <= value
 
 
-def test_a_run_keeps_a_few_points_that_differ(rng):
-    problem = Problem(random_ensemble(rng, 1, 2, (5,)), Domain([-1, -1], [1, 1]))
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12])
+def test_bounds_below_a_value_are_judged_by_the_size_of_the_problem(size):
+    """Rounding is forgiven, a solver's tolerance proves nothing, more is a defect."""
+    net = Network([[[size], [-size]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    problem = Problem(Ensemble([net]), Domain([-1.0], [1.0]))
     with Tools().start(problem, "test") as run:
-        for x in problem.domain.sample(50, rng):
-            run.offer(x)
-            run.offer(x + 1e-9)
-    values = [value for value, _ in run.pool]
-    assert values == sorted(values, reverse=True)
-    assert values[0] == run.value
-    assert 2 <= len(run.pool) <= 8
-    for i, (_, x) in enumerate(run.pool):
-        for _, other in run.pool[:i]:
-            assert np.abs(x - other).max() > 1e-3
+        run.offer(np.array([1.0]))
+        assert run.value == size
+        assert not run.prove(size * (1.0 - 1e-7))
+        with pytest.raises(UnsoundBoundError):
+            run.prove(size * 0.99)
+        assert run.bound == np.inf
+        assert run.prove(size * (1.0 - 1e-12))
+        assert run.bound == size
 
 
 def test_a_value_above_a_proved_bound_is_a_defect():

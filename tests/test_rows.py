@@ -8,11 +8,10 @@ from ennopt.domain import Domain, Rows
 from ennopt.engine.auto import Auto
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import kernel
-from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
-from ennopt.run import Tools, UnsupportedProblemError
+from ennopt.run import Tools
 from oracles import exact_on, mixed, random_ensemble, random_network
 
 
@@ -129,13 +128,6 @@ def test_contradictory_rows_are_infeasible_and_proved(plain):
         assert result.status is Status.INFEASIBLE
         assert result.x is None
         assert result.bound == -np.inf
-
-
-def test_a_method_that_cannot_handle_rows_refuses_by_name(rng):
-    problem = Problem(random_ensemble(rng, 1, 3, (4,)), mixed(rng, 3))
-    with pytest.raises(UnsupportedProblemError, match="linear constraints"):
-        NeuronSearch().solve(problem, Tools())
-    assert isinstance(Auto().choose(problem).method, BoxSearch)
 
 
 def test_a_minimum_over_rows_is_told_in_its_own_sense():

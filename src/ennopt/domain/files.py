@@ -1,28 +1,48 @@
-"""Bounds and rows of data from files: TOML and CSV."""
+"""Bounds, constraints and rows of data from files: TOML and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ennopt.domain.trust import Near
 
 BOUNDS_HEADER = ("name", "lower", "upper")
 
 
-def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Bounds by input name from a TOML or CSV file.
+class Stated(NamedTuple):
+    """What a file of bounds states.
 
-    TOML: ``name = [low, high]``, or ``name = number`` to fix an input, at the top or in
-    a table ``[bounds]``. CSV: a header ``name,lower,upper`` and one row for each input;
-    equal bounds fix it.
+    `bounds` has a pair ``(low, high)``, a number or a list of values for each input
+    that the file names, or levels of a category, a text or a list of texts;
+    `constraints` are texts.
+    """
 
-    Returns
-    -------
-    dict
-        A pair ``(low, high)`` or a number for each input that the file names.
+    bounds: dict[str, Any]
+    constraints: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
+    categories: Mapping[str, Any] = MappingProxyType({})
+    trust: tuple[Any, ...] = ()
+
+
+def read_bounds(path: str | os.PathLike[str]) -> Stated:
+    """Bounds by input name, and linear constraints, from a TOML or CSV file.
+
+    TOML: ``name = [low, high]``, or ``name = number`` to fix an input, or ``name =
+    {values = [1.5, 2.5]}``, or ``name = "level"`` or a list of levels for a category of
+    the model, at the top or in a table ``[bounds]``. In either place may
+    stand ``constraints = ["2*a <= 900 + b"]``, ``integers = ["a"]``, ``trust =
+    "near"`` or ``trust = {radius = 0.5, count = 3}``, and a table of categories,
+    ``plant = ["plant_A", "plant_B"]``. CSV: a header ``name,lower,upper``
+    and one row for each input; equal bounds fix it. A constraint stands in the place of
+    a name, without bounds: ``2*a <= 900 + b,,``.
     """
     path = Path(path)
     readers = {".toml": _read_toml, ".csv": _read_csv}
@@ -30,12 +50,12 @@ def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(
             f"Expected a file of bounds ending in .toml or .csv, got {path.name!r}."
         )
-    bounds = readers[path.suffix.lower()](path)
-    if not bounds:
+    found = readers[path.suffix.lower()](path)
+    if not any(found):
         raise ValueError(
             f"Expected bounds of at least one input, got none in {path.name}."
         )
-    return bounds
+    return found
 
 
 def read_cells(path: str | os.PathLike[str], what: str) -> dict[str, list[str]]:
@@ -97,24 +117,100 @@ def read_text(path: Path, what: str) -> str:
         ) from error
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> Stated:
     try:
         table = tomllib.loads(read_text(path, "a file of bounds"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
+    said = _taken(table, path)
     if isinstance(table.get("bounds"), dict):
-        table = table["bounds"]
-    for name, entry in table.items():
-        pair = entry if isinstance(entry, list) else [entry, entry]
-        if len(pair) != 2 or not all(type(end) in (int, float) for end in pair):
+        bounds = table.pop("bounds")
+        if table:
             raise ValueError(
-                f"Expected {name} = [low, high] or {name} = number, got {entry!r:.60} "
-                f"in {path.name}."
+                f"Expected every bound in the table [bounds], got {next(iter(table))} "
+                f"outside of it in {path.name}. Move it there."
             )
-    return table
+        table = bounds
+        inner = _taken(table, path)
+        said = Stated(
+            {},
+            said.constraints + inner.constraints,
+            said.integers + inner.integers,
+            {**said.categories, **inner.categories},
+            said.trust + inner.trust,
+        )
+    for name, entry in table.items():
+        _check_entry(name, entry, path)
+    return said._replace(bounds=table)
 
 
-def _read_csv(path: Path) -> dict[str, Any]:
+def _check_entry(name: str, entry: Any, path: Path) -> None:
+    """Refuse what neither bounds an input nor lists its values, or levels."""
+    levels = entry if isinstance(entry, list) else [entry]
+    if levels and all(isinstance(level, str) for level in levels):
+        return
+    listing = isinstance(entry, dict) and set(entry) == {"values"}
+    numbers = entry["values"] if listing else entry
+    numbers = numbers if isinstance(numbers, list) else [numbers] * (2 - listing)
+    few = 1 if listing else 2
+    if len(numbers) < few or not all(type(end) in (int, float) for end in numbers):
+        raise ValueError(
+            f"Expected {name} = [low, high], {name} = number, {name} = "
+            f"{{values = [...]}} or levels of a category, got {entry!r:.60} in "
+            f"{path.name}."
+        )
+
+
+def _taken(table: dict[str, Any], path: Path) -> Stated:
+    """Remove what is said beside bounds: constraints, integers, categories, trust.
+
+    An input may have one of these names: what looks like bounds or values stays.
+    """
+    constraints = _taken_texts(table, "constraints", path)
+    integers = _taken_texts(table, "integers", path)
+    trust = _taken_trust(table, path)
+    categories = table.get("categories")
+    if not isinstance(categories, dict) or set(categories) == {"values"}:
+        return Stated({}, constraints, integers, {}, trust)
+    for name, levels in categories.items():
+        inputs = list(levels.values()) if isinstance(levels, dict) else levels
+        if not isinstance(inputs, list) or not all(type(i) is str for i in inputs):
+            raise ValueError(
+                f"Expected {name} = [names of inputs] or a table of levels and names, "
+                f"got {levels!r:.60} at categories in {path.name}."
+            )
+    return Stated({}, constraints, integers, table.pop("categories"), trust)
+
+
+def _taken_texts(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    """Remove a list of texts from a table; an input may have the same name."""
+    given = table.get(key)
+    entries = given if isinstance(given, list) else [given]
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    if entries and not texts:
+        return ()  # bounds of an input of this name, or nothing
+    if len(texts) < len(entries):
+        raise ValueError(
+            f"Expected {key} as a list of texts, got {given!r:.60} in {path.name}."
+        )
+    del table[key]
+    return tuple(texts)
+
+
+def _taken_trust(table: dict[str, Any], path: Path) -> tuple[Any, ...]:
+    """Remove the trust region: texts, or a table with a radius or a count."""
+    given = table.get("trust")
+    if not isinstance(given, dict) or set(given) == {"values"}:
+        return _taken_texts(table, "trust", path)
+    if set(given) - {"radius", "count"}:
+        raise ValueError(
+            f"Expected a radius and a count at trust, got {', '.join(given)!r:.60} in "
+            f"{path.name}."
+        )
+    return (Near(**table.pop("trust")),)
+
+
+def _read_csv(path: Path) -> Stated:
     cells = read_cells(path, "a file of bounds")
     if not set(BOUNDS_HEADER) <= set(cells):
         raise ValueError(
@@ -123,8 +219,12 @@ def _read_csv(path: Path) -> dict[str, Any]:
             "bounds."
         )
     bounds: dict[str, Any] = {}
+    constraints: list[str] = []
     for name, low, high in zip(*(cells[word] for word in BOUNDS_HEADER), strict=True):
         name = name.strip()
+        if not (low.strip() or high.strip()) and re.search("[<>=≤≥]", name):
+            constraints.append(name)
+            continue
         if name in bounds:
             raise ValueError(
                 f"Expected one row for each input, got two for {name} in {path.name}."
@@ -136,4 +236,4 @@ def _read_csv(path: Path) -> dict[str, Any]:
                 f"Expected two numbers, got {low!r} and {high!r} at input {name} of "
                 f"{path.name}."
             ) from error
-    return bounds
+    return Stated(bounds, tuple(constraints))

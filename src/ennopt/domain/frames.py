@@ -6,6 +6,7 @@ dictionary of columns, as `read_cells` gives it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,6 +61,21 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join([*names[:SHOWN], *more])
 
 
+def unknown_name(name: str, names: Sequence[str]) -> str:
+    """The remedy for a name that no input has: the nearest one, and the list.
+
+    Examples
+    --------
+    >>> unknown_name("cemnt", ["cement", "slag"])
+    'Did you mean cement? The inputs are cement, slag.'
+    """
+    by_letters = {other.lower(): other for other in reversed(names)}
+    near = difflib.get_close_matches(name.lower(), list(by_letters), n=1)
+    told = f"Did you mean {shown(by_letters[near[0]])}? " if near else ""
+    unnamed = " (the model records no names)" * is_plain(names)
+    return f"{told}The inputs are {listed(names)}{unnamed}."
+
+
 def check_names(given: Sequence[str], names: Sequence[str]) -> None:
     """Refuse a table or a set that lacks an input, as scikit-learn does."""
     missing = [name for name in names if name not in given]
@@ -84,7 +100,7 @@ def ranges_in(table: Any, inputs: Sequence[str]) -> Ranges | None:
     inputs
         Names of the inputs, which may be words such as ``lower``.
     """
-    columns = _columns(table)
+    columns = table_columns(table)
     names = [str(name) for name, _ in columns]
     label = next((n for n in LABELS if n in names and n not in inputs), None)
     rows = _row_names(table, columns, label)
@@ -111,13 +127,15 @@ def ranges_in(table: Any, inputs: Sequence[str]) -> Ranges | None:
     return Ranges(rows, values[low][1], values[high][1], of_data)
 
 
-def rows_in(table: Any, inputs: Sequence[str]) -> tuple[tuple[str, ...], Array]:
+def rows_in(
+    table: Any, inputs: Sequence[str], target: str | None = None
+) -> tuple[tuple[str, ...], Array]:
     """The names of the inputs, and the rows of data as an array.
 
     Columns are matched by name, others than the inputs are left out. A model whose
-    inputs nobody named takes the columns, and their names, as they come.
+    inputs nobody named takes the columns but `target`, and their names, as they come.
     """
-    columns = _columns(table)
+    columns = [(name, cells) for name, cells in table_columns(table) if name != target]
     d = len(inputs)
     if not all(isinstance(name, str) for name, _ in columns):
         return tuple(inputs), _stacked(columns, d)
@@ -134,7 +152,30 @@ def rows_in(table: Any, inputs: Sequence[str]) -> tuple[tuple[str, ...], Array]:
     return tuple(inputs), _stacked([columns[names.index(n)] for n in inputs], d)
 
 
-def _columns(table: Any) -> list[tuple[Any, Any]]:
+def column_in(table: Any, name: str, inputs: Sequence[str]) -> Array:
+    """The numbers in a column that is no input."""
+    columns = [(str(other), cells) for other, cells in table_columns(table)]
+    if name in inputs:
+        raise ValueError(f"Expected a target that is no input, got {name!r}.")
+    names = [other for other, _ in columns]
+    if name not in names:
+        raise ValueError(
+            f"Expected the name of a column of the data as target, got {name!r}. The "
+            f"columns are {listed(names)}."
+        )
+    return numbers_in(columns[names.index(name)][1], name)
+
+
+def named_entries(given: Any) -> dict[str, Any] | None:
+    """The entries of a pandas Series whose index has names, ``None`` for others."""
+    if not hasattr(given, "to_dict"):
+        return None
+    entries: dict[Any, Any] = given.to_dict()
+    return entries if all(isinstance(name, str) for name in entries) else None
+
+
+def table_columns(table: Any) -> list[tuple[Any, Any]]:
+    """The columns of a table with their names."""
     if hasattr(table, "items"):
         return list(table.items())
     return [(name, table[name]) for name in table.columns]
@@ -165,10 +206,11 @@ def _stacked(columns: list[tuple[Any, Any]], d: int) -> Array:
             f"Expected {d} columns, one for each input, got {len(columns)}: "
             f"{listed(str(name) for name, _ in columns)}. Drop the target column."
         )
-    return np.column_stack([_numbers(values, name) for name, values in columns])
+    return np.column_stack([numbers_in(values, name) for name, values in columns])
 
 
-def _numbers(values: Any, name: Any) -> Array:
+def numbers_in(values: Any, name: Any) -> Array:
+    """A column of numbers, or an error that names the first cell that is none."""
     try:
         if any(isinstance(value, str) and "_" in value for value in values):
             raise ValueError  # only Python reads 1_000 as a number

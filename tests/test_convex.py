@@ -1,0 +1,140 @@
+"""Hulls and ellipsoids around data: membership, half-spaces, and proofs on them."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog, nnls
+
+import ennopt
+from ennopt.canonical import UnsupportedProblemError
+from ennopt.domain import Domain, Ellipsoid, Hull, Rows
+from ennopt.domain.convex import CLOSE, nearest
+from ennopt.domain.reading import read_place
+from ennopt.domain.where import Where
+from ennopt.engine.box_search import BoxSearch
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+from oracles import random_ensemble
+
+
+def in_hull(data, x):
+    """Whether a point is a mixture of rows, by SciPy."""
+    rows = np.vstack([data.T, np.ones(len(data))])
+    return linprog(np.zeros(len(data)), A_eq=rows, b_eq=[*x, 1.0]).status == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_nearest_point_of_a_hull_is_that_of_least_squares(seed):
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(int(rng.integers(1, 60)), int(rng.integers(1, 7))))
+    for x in 2.0 * rng.normal(size=(10, data.shape[1])):
+        rows = np.vstack([data.T, 1e4 * np.ones(len(data))])
+        shares, _ = nnls(rows, np.append(x, 1e4))
+        far = np.linalg.norm(x - shares @ data)
+        assert np.linalg.norm(x - nearest(data, x)) == pytest.approx(far, abs=1e-6)
+
+
+def test_a_hull_holds_mixtures_of_its_rows_and_nothing_else(rng):
+    data = rng.normal(size=(30, 3)) * [1.0, 10.0, 0.1]
+    hull = Hull(data)
+    shares = rng.dirichlet(np.ones(30), size=40)
+    assert (hull.distance(shares @ data) <= CLOSE).all()
+    for x in rng.normal(size=(60, 3)) * [1.5, 15.0, 0.15]:
+        assert (hull.distance(x[None])[0] <= CLOSE) == in_hull(data, x)
+
+
+@pytest.mark.parametrize("kind", ["hull", "ellipsoid"])
+def test_half_spaces_hold_for_the_region_and_cut_off_the_point(kind, rng):
+    data = rng.normal(size=(50, 4)) * 1e3 + 1e5
+    region = Hull(data) if kind == "hull" else Ellipsoid.of(data, 1.5)
+    inside = region.project(data + 500.0 * rng.normal(size=data.shape))
+    for x in data.mean(axis=0) + 5e3 * rng.normal(size=(20, 4)):
+        slopes, side = region.separate(x)
+        exact = [Fraction(a) for a in slopes.tolist()]
+        for point in inside:
+            value = sum(a * Fraction(e) for a, e in zip(exact, point, strict=True))
+            assert value <= Fraction(side)
+        if region.distance(x[None])[0] > 2.0 * CLOSE:
+            assert slopes @ x > side
+
+
+def dense(ensemble, domain, count=400):
+    """The best of a grid of points of a plane set."""
+    axes = [
+        np.linspace(low, high, count)
+        for low, high in zip(domain.lower, domain.upper, strict=True)
+    ]
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    for convex in domain.convex:
+        if isinstance(convex, Ellipsoid):
+            points = points[convex.distance(points) <= 0.0]
+        else:
+            around = np.array([in_hull(convex.data, x) for x in points])
+            points = points[around]
+    return float(ensemble(points[domain.linear.met(points, domain.slack)]).max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_ellipsoid_is_searched_to_the_end(seed, plain):
+    rng = np.random.default_rng(seed)
+    ensemble = random_ensemble(rng, 2, 2, (6,))
+    region = Ellipsoid.of(rng.normal(size=(40, 2)) @ rng.normal(size=(2, 2)), 1.2)
+    rows = Rows(rng.normal(size=(1, 2)), [-np.inf], [0.5]) if seed % 2 else None
+    domain = Domain(*region.box(), rows=rows, convex=(region,))
+    result = BoxSearch().solve(Problem(ensemble, domain), Tools(Limits(gap=1e-5)))
+    assert result.status is Status.OPTIMAL
+    assert domain.contains(result.x)
+    best = dense(ensemble, domain)
+    assert result.bound >= best
+    assert result.value >= best - 1e-4 * max(1.0, abs(best))
+
+
+def test_a_hull_is_searched_to_the_end(rng):
+    ensemble = random_ensemble(rng, 2, 2, (6,))
+    hull = Hull(rng.normal(size=(12, 2)))
+    domain = Domain(*hull.box(), convex=(hull,))
+    result = BoxSearch().solve(Problem(ensemble, domain), Tools())
+    assert result.status is Status.OPTIMAL
+    best = dense(ensemble, domain, 40)
+    assert result.bound >= best
+    assert in_hull(hull.data, hull.project(result.x[None])[0])
+
+
+def test_regions_apart_are_infeasible(rng):
+    ensemble = random_ensemble(rng, 1, 2, (4,))
+    left = Ellipsoid([0.0, 0.0], np.eye(2), 1.0)
+    right = Ellipsoid([1.8, 1.8], np.eye(2), 1.0)
+    domain = Domain([-1.0, -1.0], [3.0, 3.0], convex=(left, right))
+    result = BoxSearch().solve(Problem(ensemble, domain), Tools(Limits(nodes=20_000)))
+    assert result.status is Status.INFEASIBLE
+
+
+def test_methods_that_cannot_refuse_by_name(rng):
+    ensemble = random_ensemble(rng, 1, 2, (4,))
+    data = rng.normal(size=(20, 2))
+    for method in ("neurons", "bigm"):
+        with pytest.raises(UnsupportedProblemError, match="convex region"):
+            ennopt.maximize(ensemble, data, trust="hull", method=method)
+
+
+@pytest.mark.parametrize("trust", ["hull", "mahalanobis", ennopt.Mahalanobis(1.0)])
+def test_trust_keeps_answers_in_the_region(trust, rng):
+    ensemble = random_ensemble(rng, 2, 3, (8,))
+    data = rng.normal(size=(80, 3)) @ rng.normal(size=(3, 3))
+    result = ennopt.maximize(ensemble, data, trust=trust)
+    region = Hull(data) if trust == "hull" else Ellipsoid.of(data, 1.0)
+    if trust == "mahalanobis":
+        assert result.extrapolation.percentile <= 95.1
+    else:
+        assert region.distance(result.x[None])[0] <= CLOSE
+
+
+def test_a_region_stays_with_whatever_else_is_said(rng):
+    ensemble = random_ensemble(rng)
+    data = rng.normal(size=(8, 2))
+    domain = Domain(data.min(axis=0), data.max(axis=0), convex=(Hull(data),))
+    where = Where(domain=domain, integers=[0], constraints="x0 + x1 <= 5")
+    assert read_place(where, ensemble).domain.convex == domain.convex
