@@ -15,8 +15,9 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
+from ennopt.activations import ACTIVATIONS, Activation, Mixed
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain, Rows
+from ennopt.domain import Domain, Group, NearRows, Rows, Values
 from ennopt.network import Array, Ensemble, Network
 from ennopt.problem import Problem
 
@@ -82,6 +83,39 @@ def random_domain(rng: np.random.Generator, num_inputs: int = 2) -> Domain:
     return Domain(centre - radius, centre + radius)
 
 
+# Networks with other activations.
+
+
+def smooth_network(
+    rng: np.random.Generator,
+    num_inputs: int,
+    widths: Sequence[int],
+    kinds: Sequence[Activation | str],
+    scale: float = 1.0,
+) -> Network:
+    """As `random_network`, with these activations."""
+    plain = random_network(rng, num_inputs, widths, scale=scale)
+    return Network(plain.weights, plain.biases, tuple(kinds))
+
+
+def smooth_case(rng: np.random.Generator, most_inputs: int = 4) -> Case:
+    """Members of any activations, layer by layer, some of them side by side."""
+    inputs = int(rng.integers(1, most_inputs + 1))
+    members = []
+    for _ in range(int(rng.integers(1, 4))):
+        widths = [int(n) for n in rng.integers(1, 8, size=int(rng.integers(1, 4)))]
+        kinds: list[Activation] = []
+        for width in widths:
+            first, second = rng.choice(list(ACTIVATIONS), 2)
+            kind = ACTIVATIONS[first]
+            if width > 1 and rng.random() < 0.3:
+                kind = Mixed(((kind, 1), (ACTIVATIONS[second], width - 1)))
+            kinds.append(kind)
+        members.append(smooth_network(rng, inputs, widths, kinds))
+    ensemble = Ensemble(tuple(members), weights=rng.normal(size=len(members)))
+    return ensemble, random_domain(rng, inputs)
+
+
 def mixed(
     rng: np.random.Generator, d: int, count: int = 2, equal: bool = False
 ) -> Domain:
@@ -95,6 +129,92 @@ def mixed(
     if equal:
         least[0] = most[0] = at[0]
     return Domain(box.lower, box.upper, rows=Rows(matrix, least, most))
+
+
+KINDS = ("rows", "equation", "whole", "list", "group", "near")
+
+
+def random_set(
+    rng: np.random.Generator, kinds: Sequence[str] | None = None
+) -> tuple[Domain, list[str]]:
+    """A small set that mixes up to four kinds of conditions; some are empty."""
+    if kinds is None:
+        kinds = rng.choice(KINDS, size=rng.integers(1, 5), replace=False).tolist()
+    kinds = list(kinds)
+    plain = int(rng.integers(2, 4))
+    levels = int(rng.integers(2, 4)) if "group" in kinds else 0
+    d = plain + levels
+    lower, upper = rng.uniform(-2.0, 0.0, d), rng.uniform(0.5, 2.5, d)
+    whole, lists, groups, free = [], {}, (), list(range(plain))
+    if "whole" in kinds:
+        whole.append(free.pop())
+        ends = np.sort(rng.uniform(-4.0, 4.0, 2))
+        lower[whole], upper[whole] = ends[0], ends[1] + 1.5
+    if "list" in kinds:
+        j = free.pop()
+        lists[j] = rng.uniform(-2.0, 2.0, rng.integers(1, 5))
+        lower[j], upper[j] = -2.0, 2.0
+    if levels:
+        inputs = tuple(range(plain, d))
+        lower[plain:], upper[plain:] = 0.0, 1.0
+        whole += inputs
+        base = "none" if rng.random() < 0.4 else None
+        groups = (Group("kind", inputs, tuple(map(str, inputs)), base),)
+    values = Values.of(d, whole, lists)
+    box = Domain(lower, upper, values=values, groups=groups)
+    rows, regions = None, ()
+    if "rows" in kinds or "equation" in kinds:
+        count = int(rng.integers(1, 3))
+        matrix = rng.normal(size=(count, d))
+        at = matrix @ box.sample(1, rng)[0]
+        least = at - rng.uniform(0.0, 0.3, count)
+        most = at + rng.uniform(0.1, 0.5, count)
+        most = np.where(rng.random(count) < 0.5, np.inf, most)
+        if "equation" in kinds:
+            least[0] = most[0] = at[0]
+        if rng.random() < 0.15:
+            least, most = least + 3.0, most + 3.0
+        rows = Rows(matrix, least, most)
+    if "near" in kinds:
+        data = box.sample(int(rng.integers(3, 12)), rng)
+        radius = rng.uniform(0.05, 0.8, d)
+        radius[plain:] = rng.choice([0.0, 1.0])
+        regions = (NearRows.rows(data, radius, int(rng.integers(1, 3))),)
+    return Domain(lower, upper, None, rows, values, groups, regions), kinds
+
+
+def exactly_feasible(domain: Domain, x: Array) -> bool:
+    """Whether a point is in the set, in fractions; rows within their slack."""
+    point = [Fraction(float(e)) for e in x]
+    ends = zip(point, domain.lower.tolist(), domain.upper.tolist(), strict=True)
+    inside = all(Fraction(low) <= e <= Fraction(high) for e, low, high in ends)
+    for e, whole, listed in zip(
+        point, domain.values.whole, domain.values.lists, strict=True
+    ):
+        inside &= not whole or e.denominator == 1
+        inside &= listed is None or e in {Fraction(v) for v in listed.tolist()}
+    for group in domain.groups:
+        chosen = sum(point[j] for j in group.inputs)
+        inside &= chosen == 1 or (group.base is not None and chosen == 0)
+    for slopes, least, most, slack in zip(
+        domain.rows.matrix, domain.rows.least, domain.rows.most, domain.slack,
+        strict=False,
+    ):  # fmt: skip
+        value = sum(
+            Fraction(a) * e for a, e in zip(slopes.tolist(), point, strict=True)
+        )
+        slack = Fraction(float(slack))
+        inside &= np.isinf(least) or value >= Fraction(float(least)) - slack
+        inside &= np.isinf(most) or value <= Fraction(float(most)) + slack
+    for region in domain.regions:
+        met = sum(
+            all(Fraction(a) <= e <= Fraction(b) for a, e, b in zip(
+                low.tolist(), point, high.tolist(), strict=True
+            ))
+            for low, high in zip(region.lower, region.upper, strict=True)
+        )  # fmt: skip
+        inside &= met >= region.count
+    return bool(inside)
 
 
 def moved(case: Case, shift: Array) -> Case:

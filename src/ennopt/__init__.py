@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ennopt.api import maximize, minimize, solve
 from ennopt.convert import PredictorNotSupportedError, load
-from ennopt.domain import Domain, Rows
+from ennopt.domain import Domain, Mahalanobis, Near, Rows
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
@@ -69,8 +69,10 @@ __all__ = [
     "Interval",
     "Limits",
     "LpTightening",
+    "Mahalanobis",
     "MilpTightening",
     "ModelConfigurationError",
+    "Near",
     "Network",
     "NeuronBounds",
     "NeuronSearch",

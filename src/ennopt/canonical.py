@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ennopt.activations import RELU
 from ennopt.bounds.linear import network_bounds
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import (
@@ -25,9 +26,9 @@ from ennopt.bounds.rounding import (
     UPWARD,
     network_sizes,
     relative_error,
-    row_sizes,
 )
 from ennopt.domain import Domain
+from ennopt.domain.convex import CLOSE
 from ennopt.network import Array, Network, frozen
 from ennopt.problem import SMALLEST_DISTANCE, ZERO_SHARE, Problem
 
@@ -38,8 +39,27 @@ class Feature(enum.Enum):
     """Something a problem may have that not every method can handle."""
 
     LINEAR_ROWS = "linear constraints on the inputs"
+    DISCRETE = "inputs that take whole numbers or listed values only"
+    NEAR_DATA = "inputs near rows of data"
+    CONVEX = "inputs in a convex region around data"
+    ACTIVATIONS = "activations other than ReLU"
     LIMITS = "limits on predictions"
     RISK = "an objective other than a weighted sum"
+    WEIGHTS = "outputs weighted by other numbers than 1"
+    OUTPUTS = "several outputs of one network"
+
+
+class UnsupportedProblemError(ValueError):
+    """A method was asked for what it cannot handle."""
+
+
+INPUT_SETS = frozenset(
+    {Feature.LINEAR_ROWS, Feature.DISCRETE, Feature.NEAR_DATA, Feature.CONVEX}
+)
+"""What a feasible set may have beside a box."""
+
+MILP_SETS = INPUT_SETS - {Feature.CONVEX}
+"""What rows and binaries of a model say of it."""
 
 
 class Weighting(Protocol):
@@ -74,7 +94,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limits:
+class PredictionLimits:
     """Conditions ``matrix @ outputs >= least`` on predictions.
 
     Parameters
@@ -93,7 +113,7 @@ class Limits:
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
     @classmethod
-    def none(cls, num_outputs: int) -> Limits:
+    def none(cls, num_outputs: int) -> PredictionLimits:
         """No limits."""
         return cls(np.zeros((0, num_outputs)), np.zeros(0))
 
@@ -145,7 +165,7 @@ class Canonical:
     networks: tuple[Network, ...]
     domain: Domain
     weighting: Weighting = None  # type: ignore[assignment]
-    limits: Limits = None  # type: ignore[assignment]
+    limits: PredictionLimits = None  # type: ignore[assignment]
     sizes: tuple[tuple[Array, Array], ...] = None  # type: ignore[assignment]
     additions: int = 0
     sign: float = 1.0
@@ -157,7 +177,7 @@ class Canonical:
             weighting = Fixed(np.ones(self.num_outputs))
             object.__setattr__(self, "weighting", weighting)
         if self.limits is None:
-            object.__setattr__(self, "limits", Limits.none(self.num_outputs))
+            object.__setattr__(self, "limits", PredictionLimits.none(self.num_outputs))
         if self.sizes is None:
             own = tuple(
                 (np.abs(n.weights[-1]), np.abs(n.biases[-1])) for n in self.networks
@@ -219,17 +239,46 @@ class Canonical:
         return sum(network.num_neurons for network in self.networks)
 
     @property
+    def is_relu(self) -> bool:
+        """Whether all hidden neurons are ReLU."""
+        return all(network.is_relu for network in self.networks)
+
+    @property
     def features(self) -> frozenset[Feature]:
         """What a method must be able to handle."""
         found = set()
-        if not self.domain.is_box:
+        if self.domain.linear.count:
             found.add(Feature.LINEAR_ROWS)
+        if not self.domain.values.any:
+            found.add(Feature.DISCRETE)
+        if self.domain.regions:
+            found.add(Feature.NEAR_DATA)
+        if self.domain.convex:
+            found.add(Feature.CONVEX)
+        if not self.is_relu:
+            found.add(Feature.ACTIVATIONS)
         if self.limits.count:
             found.add(Feature.LIMITS)
-        fixed = self.weighting.weights if isinstance(self.weighting, Fixed) else None
-        if fixed is None or np.any(fixed != 1.0):
+        if not isinstance(self.weighting, Fixed):
             found.add(Feature.RISK)
+        elif np.any(self.weighting.weights != 1.0):
+            found.add(Feature.WEIGHTS)
+        if any(network.num_outputs != 1 for network in self.networks):
+            found.add(Feature.OUTPUTS)
         return frozenset(found)
+
+    def expect(self, handled: frozenset[Feature], who: str) -> None:
+        """Refuse, by name, features that are not `handled` by somebody."""
+        missing = sorted(feature.value for feature in self.features - handled)
+        if missing:
+            raise UnsupportedProblemError(
+                f"Expected a problem without {' and '.join(missing)}, which {who} "
+                "cannot handle. Use method='auto'."
+            )
+
+    def expect_relu(self, who: str) -> None:
+        """Refuse other activations on behalf of what is made for ReLU alone."""
+        self.expect(frozenset(Feature) - {Feature.ACTIVATIONS}, who)
 
     # Values.
 
@@ -278,7 +327,7 @@ class Canonical:
                 known = self.known.lower[i], self.known.upper[i]
             low, high = network_bounds(
                 network, self.domain.lower, self.domain.upper, self.gamma, known,
-                linear=self.known is None,
+                linear=self.known is None, outputs=self.sizes[i],
             )  # fmt: skip
             lower.append(low)
             upper.append(high)
@@ -287,16 +336,14 @@ class Canonical:
     @cached_property
     def row_sizes(self) -> tuple[tuple[Array, ...], ...]:
         """``[network][layer]``: bounds m of ``|W| |y| + |b|`` on the set, (width,)."""
-        found = []
-        for i, network in enumerate(self.networks):
-            sizes = network_sizes(network, self.domain.reach, self.root.upper[i])
-            # Outputs in the sizes they had before they were merged.
-            deep = len(network.weights) > 1
-            reach = np.maximum(self.root.upper[i][-2], 0.0) if deep else None
-            reach = 2.0 * self.domain.reach if reach is None else reach
-            sizes[-1] = row_sizes(*self.sizes[i], reach)
-            found.append(tuple(sizes))
-        return tuple(found)
+        reach, root = self.domain.reach, self.root
+        return tuple(
+            tuple(network_sizes(network, reach, bounds, sizes))
+            for network, bounds, sizes in zip(
+                self.networks, zip(root.lower, root.upper, strict=True), self.sizes,
+                strict=True,
+            )
+        )  # fmt: skip
 
     @cached_property
     def row_errors(self) -> tuple[tuple[Array, ...], ...]:
@@ -319,10 +366,8 @@ class Canonical:
         """
         total = 0.0
         for network, (weights, biases) in zip(self.networks, self.sizes, strict=True):
-            y = self.domain.reach
-            for w, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
-                y = np.abs(w) @ y + np.abs(b)
-            total += float((weights @ y + biases).sum())
+            measured = network.with_output(weights, biases)
+            total += float(measured.absolute(self.domain.reach)[-1].sum())
         return total
 
     @cached_property
@@ -334,19 +379,34 @@ class Canonical:
     def noise(self) -> float:
         """Rounding margin of a bound where all signs are decided: most of many points.
 
-        An estimate of what cannot be proved; no bound rests on it.
+        And what the objective gains where the set is wider by its slack. An estimate of
+        what cannot be proved; no bound rests on it.
         """
         points, total = self._points(), np.zeros(SPREAD_POINTS)
+        gradients = np.zeros_like(points)
         for network, errors in zip(self.networks, self.row_errors, strict=True):
             hidden = network.preactivations(points)[:-1]
             total += errors[-1].sum()
-            row = np.abs(network.weights[-1]).sum(axis=0) * np.ones((len(points), 1))
-            if network.num_outputs == 1:
-                row = np.repeat(network.weights[-1], len(points), axis=0)
+            row = np.tile(network.weights[-1].sum(axis=0), (len(points), 1))
             for s in range(len(hidden) - 1, -1, -1):
+                kind, h = network.activations[s], hidden[s]
+                slopes = kind.slope(h)
+                if kind != RELU:
+                    shifts = np.abs(kind.value(h) - slopes * h)
+                    total += self.gamma * (np.abs(row) * shifts).sum(axis=1)
                 total += np.abs(row) @ errors[s]
-                row = (row * (hidden[s] > 0.0)) @ network.weights[s]
-        return float(total.max())
+                row = (row * slopes) @ network.weights[s]
+            gradients += row if hidden else network.weights[0].sum(axis=0)
+        return float(total.max()) + self._gain(gradients)
+
+    def _gain(self, gradients: Array) -> float:
+        """What the slack of the set is worth, about, with such slopes."""
+        domain = self.domain
+        steepest = float(np.linalg.norm(gradients * domain.widths, axis=1).max())
+        lengths = np.linalg.norm(domain.linear.matrix * domain.widths, axis=1)
+        used = lengths > 0.0
+        missed = (domain.slack[used] / lengths[used]).sum() + CLOSE * len(domain.convex)
+        return float(steepest * missed)
 
     def _points(self) -> Array:
         """Points all over the surrounding box, (SPREAD_POINTS, num_inputs)."""
@@ -386,12 +446,12 @@ def merged(
     kept: dict[tuple[bytes, ...], tuple[Network, Array, Array]] = {}
     for own, (weights, bias) in zip(members, sizes, strict=True):
         hidden = (*own.weights[:-1], *own.biases[:-1])
-        key = (str(own.hidden_widths).encode(), *(array.tobytes() for array in hidden))
+        shape = f"{own.hidden_widths} {own.activations}"
+        key = (shape.encode(), *(array.tobytes() for array in hidden))
         if key in kept:
             twin, others, shifts = kept[key]
-            own = Network(
-                (*own.weights[:-1], twin.weights[-1] + own.weights[-1]),
-                (*own.biases[:-1], twin.biases[-1] + own.biases[-1]),
+            own = own.with_output(
+                twin.weights[-1] + own.weights[-1], twin.biases[-1] + own.biases[-1]
             )
             weights, bias = weights + others, bias + shifts
         kept[key] = own, weights, bias

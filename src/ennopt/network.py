@@ -1,7 +1,8 @@
-"""ReLU networks and ensembles of them as plain float64 arrays.
+"""Networks and ensembles of them as plain float64 arrays.
 
 Everything foreign is converted once, at the edge, into these two types; nothing
-downstream knows about frameworks, scalers or units.
+downstream knows about frameworks, scalers or units. An ensemble remembers which columns
+of the user's table its inputs are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from ennopt.activations import RELU, Activation, Mixed, activation_named
+from ennopt.columns import Column, check_columns, from_text, to_text
+from ennopt.targets import Classes, Target
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -90,7 +95,7 @@ def frozen(values: npt.ArrayLike) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Feed-forward network: affine layers with ReLU between, the last layer affine.
+    """Feed-forward network: affine layers, ReLU between them, the last layer affine.
 
     Parameters
     ----------
@@ -99,6 +104,9 @@ class Network:
         layer. One matrix alone is a linear model (no hidden layer).
     biases
         One vector per affine layer, of shape (num_outputs,) of that layer.
+    activations
+        One per hidden layer, by name (``"tanh"``) or as an `Activation`; ``None`` is
+        ReLU in all of them.
 
     Examples
     --------
@@ -107,10 +115,13 @@ class Network:
     [2.0, 3.0]
     >>> net
     Network(1 -> 2 -> 1)
+    >>> Network(net.weights, net.biases, ["tanh"])
+    Network(1 -> 2 tanh -> 1)
     """
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
+    activations: tuple[Activation, ...] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         weights = tuple(frozen(w) for w in self.weights)
@@ -143,6 +154,40 @@ class Network:
                     f"Expected finite weights, got NaN or infinity at layer {k}. "
                     "Train the network again; such a network predicts nothing."
                 )
+        self._set_activations()
+
+    def _set_activations(self) -> None:
+        """Check the activations, and turn names into objects."""
+        given = self.activations
+        widths = self.hidden_widths
+        if given is None:
+            given = (RELU,) * len(widths)
+        found = tuple(
+            activation_named(a) if isinstance(a, str) else a
+            for a in ((given,) if isinstance(given, str) else given)
+        )
+        if len(found) != len(widths):
+            raise ModelConfigurationError(
+                f"Expected one activation for each of {len(widths)} hidden layers, got "
+                f"{len(found)}."
+            )
+        for k, (kind, width) in enumerate(zip(found, widths, strict=True)):
+            if not isinstance(kind, Activation):
+                raise TypeError(
+                    f"Expected an activation or its name, got {type(kind).__name__} "
+                    f"at layer {k}."
+                )
+            if isinstance(kind, Mixed) and kind.width != width:
+                raise ModelConfigurationError(
+                    f"Expected activations of {width} neurons, got {kind.width} at "
+                    f"layer {k}."
+                )
+        object.__setattr__(self, "activations", found)
+
+    @property
+    def is_relu(self) -> bool:
+        """Whether all hidden neurons are ReLU."""
+        return all(kind == RELU for kind in self.activations)
 
     @property
     def num_inputs(self) -> int:
@@ -174,7 +219,7 @@ class Network:
         return zip(self.weights, self.biases, strict=True)
 
     def preactivations(self, x: npt.ArrayLike) -> list[Array]:
-        """Values before ReLU of every affine layer, the output layer last.
+        """Values before the activation of every affine layer, the output layer last.
 
         Parameters
         ----------
@@ -192,24 +237,38 @@ class Network:
                 f"Expected {self.num_inputs} inputs in the last axis of x, "
                 f"got shape {y.shape}."
             )
-        values: list[Array] = []
-        for w, b in self.layers():
-            h = y @ w.T + b
-            values.append(h)
-            y = np.maximum(h, 0.0)
+        values = [y @ self.weights[0].T + self.biases[0]]
+        for kind, w, b in zip(
+            self.activations, self.weights[1:], self.biases[1:], strict=True
+        ):
+            values.append(kind.value(values[-1]) @ w.T + b)
         return values
 
     def __call__(self, x: npt.ArrayLike) -> Array:
         """Predictions of shape (..., num_outputs)."""
         return self.preactivations(x)[-1]
 
+    def absolute(self, reach: Array) -> list[Array]:
+        """Bounds of ``|W| |y| + |b|`` of every affine layer where ``|x| <= reach``.
+
+        By absolute values alone, without rounding: sizes, not proofs.
+        """
+        sizes = [np.abs(self.weights[0]) @ reach + np.abs(self.biases[0])]
+        for kind, w, b in zip(
+            self.activations, self.weights[1:], self.biases[1:], strict=True
+        ):
+            most = kind.reach(-sizes[-1], sizes[-1])
+            sizes.append(np.abs(w) @ most + np.abs(b))
+        return sizes
+
     def gradient(self, x: npt.ArrayLike) -> Array:
         """Jacobian (..., num_outputs, num_inputs); at a kink, that of the off side."""
         hidden = self.preactivations(x)[:-1]
         lead = np.asarray(x).shape[:-1]
         jacobian = np.broadcast_to(self.weights[-1], (*lead, *self.weights[-1].shape))
-        for h, w in zip(reversed(hidden), reversed(self.weights[:-1]), strict=True):
-            jacobian = (jacobian * (h > 0)[..., None, :]) @ w
+        layers = list(zip(self.activations, hidden, self.weights[:-1], strict=True))
+        for kind, h, w in reversed(layers):
+            jacobian = (jacobian * kind.slope(h)[..., None, :]) @ w
         return np.array(jacobian)
 
     def fold_input(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Network:
@@ -217,15 +276,17 @@ class Network:
         scale, shift = np.asarray(scale, float), np.asarray(shift, float)
         first, bias = self.weights[0], self.biases[0]
         moved = bias + first @ np.broadcast_to(shift, (self.num_inputs,))
-        return Network((first * scale, *self.weights[1:]), (moved, *self.biases[1:]))
+        return replace(
+            self, weights=(first * scale, *self.weights[1:]),
+            biases=(moved, *self.biases[1:]),
+        )  # fmt: skip
 
     def fold_output(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Network:
         """The network whose predictions are ``scale * prediction + shift``."""
         scale = np.broadcast_to(np.asarray(scale, float), (self.num_outputs,))
         last, bias = self.weights[-1], self.biases[-1]
-        return Network(
-            (*self.weights[:-1], last * scale[:, None]),
-            (*self.biases[:-1], bias * scale + np.asarray(shift, float)),
+        return self.with_output(
+            last * scale[:, None], bias * scale + np.asarray(shift, float)
         )
 
     def combine_outputs(self, coefficients: npt.ArrayLike) -> Network:
@@ -237,9 +298,30 @@ class Network:
             (num_new_outputs, num_outputs)
         """
         matrix = np.atleast_2d(np.asarray(coefficients, float))
-        return Network(
-            (*self.weights[:-1], matrix @ self.weights[-1]),
-            (*self.biases[:-1], matrix @ self.biases[-1]),
+        return self.with_output(matrix @ self.weights[-1], matrix @ self.biases[-1])
+
+    def with_output(self, weights: Array, biases: Array) -> Network:
+        """The same hidden layers with another output over them."""
+        return replace(
+            self, weights=(*self.weights[:-1], weights),
+            biases=(*self.biases[:-1], biases),
+        )  # fmt: skip
+
+    def after(self, matrix: npt.ArrayLike, shift: npt.ArrayLike) -> Network:
+        """The network that takes `u` where this one takes ``matrix @ u + shift``.
+
+        Parameters
+        ----------
+        matrix
+            (num_inputs, num_new_inputs)
+        shift
+            (num_inputs,)
+        """
+        first, bias = self.weights[0], self.biases[0]
+        moved = bias + first @ np.asarray(shift, float)
+        product = first @ np.asarray(matrix, float)
+        return replace(
+            self, weights=(product, *self.weights[1:]), biases=(moved, *self.biases[1:])
         )
 
     def spread_inputs(self, positions: Sequence[int], num_inputs: int) -> Network:
@@ -250,11 +332,15 @@ class Network:
         wide = np.zeros((self.weights[0].shape[0], num_inputs))
         for column, position in enumerate(positions):
             wide[:, position] += self.weights[0][:, column]
-        return Network((wide, *self.weights[1:]), self.biases)
+        return replace(self, weights=(wide, *self.weights[1:]))
 
     def __repr__(self) -> str:
-        widths = (self.num_inputs, *self.hidden_widths, self.num_outputs)
-        return f"Network({' -> '.join(map(str, widths))})"
+        hidden = [
+            str(width) if kind == RELU else f"{width} {kind.name}"
+            for width, kind in zip(self.hidden_widths, self.activations, strict=True)
+        ]
+        shape = (str(self.num_inputs), *hidden, str(self.num_outputs))
+        return f"Network({' -> '.join(shape)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -272,6 +358,12 @@ class Ensemble:
         Name of each input, ``None`` for ``x0, x1, ...``.
     lower, upper
         Box the model was made for, (num_inputs,), if known: the default domain.
+    columns
+        The columns of the user's table that the inputs stand for: numbers, maybe
+        changed, and categories. ``None`` if every input is a column of numbers.
+    target
+        What the outputs mean, if they are not predictions themselves: the scores of
+        classes, or a target that was transformed.
     source
         What it was converted from.
     deviation
@@ -290,6 +382,8 @@ class Ensemble:
     input_names: tuple[str, ...] = None  # type: ignore[assignment]
     lower: Array | None = None
     upper: Array | None = None
+    columns: tuple[Column, ...] | None = None
+    target: Target | None = None
     source: str = ""
     deviation: float | None = None
 
@@ -327,6 +421,12 @@ class Ensemble:
                 f"Expected {d} different input names, got {list(names)!r:.200}."
             )
         object.__setattr__(self, "input_names", names)
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
+            try:
+                check_columns(self.columns, d)
+            except ValueError as error:
+                raise ModelConfigurationError(str(error)) from error
         if (self.lower is None) != (self.upper is None):
             raise ModelConfigurationError(
                 "Expected both lower and upper or neither, got one of them."
@@ -360,6 +460,23 @@ class Ensemble:
         """Number of hidden neurons of all members."""
         return sum(member.num_neurons for member in self.members)
 
+    def told(self, x: Array) -> dict[str, Any]:
+        """A point (num_inputs,) in the columns, units and categories of the user.
+
+        Examples
+        --------
+        >>> from ennopt.columns import Group, Number
+        >>> model = Ensemble(
+        ...     [Network([[[1.0, 2.0, 3.0]]], [[0.0]])],
+        ...     columns=[Number("age", 0), Group("grade", (1, 2), ("A", "B"))],
+        ... )
+        >>> model.told(np.array([28.0, 0.0, 1.0]))
+        {'age': 28.0, 'grade': 'B'}
+        """
+        if self.columns is None:
+            return dict(zip(self.input_names, x.tolist(), strict=True))
+        return {column.name: column.told(x) for column in self.columns}
+
     def member_values(self, x: npt.ArrayLike) -> Array:
         """Predictions of each member alone, (num_members, ..., num_outputs)."""
         return np.stack([member(x) for member in self.members])
@@ -381,10 +498,10 @@ class Ensemble:
     def fold_input(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Ensemble:
         """The ensemble that takes `u` where this one takes ``scale * u + shift``.
 
-        The recorded box is dropped: it was in the other units.
+        The recorded box and columns are dropped: they were in the other units.
         """
-        folded = [m.fold_input(scale, shift) for m in self.members]
-        return replace(self, members=tuple(folded), lower=None, upper=None)
+        folded = tuple(m.fold_input(scale, shift) for m in self.members)
+        return replace(self, members=folded, lower=None, upper=None, columns=None)
 
     def fold_output(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Ensemble:
         """The ensemble whose predictions are ``scale * prediction + shift``.
@@ -425,7 +542,9 @@ class Ensemble:
         """Write the ensemble to an ``.npz`` file that `ennopt.load` reads back exactly.
 
         Arrays ``net{i}.W{k}`` (outputs, inputs), ``net{i}.b{k}``, ``member_weights``,
-        ``input_names`` and, if known, ``lower`` and ``upper``.
+        ``input_names`` and, if known, ``lower`` and ``upper``, ``columns`` as
+        the text that `ennopt.columns.to_text` writes and ``classes`` likewise. A member
+        whose hidden layers are not all ReLU has their names in ``net{i}.activations``.
         """
         arrays: dict[str, Any] = {
             "member_weights": self.weights,
@@ -433,9 +552,21 @@ class Ensemble:
         }
         if self.lower is not None:
             arrays |= {"lower": self.lower, "upper": self.upper}
+        if self.columns is not None:
+            arrays["columns"] = np.array(to_text(self.columns), dtype=np.str_)
+        if isinstance(self.target, Classes):
+            arrays["classes"] = np.array(self.target.to_text(), dtype=np.str_)
+        elif self.target is not None:
+            raise ModelConfigurationError(
+                "Expected an ensemble whose outputs a file can describe, got one with "
+                "a function of its outputs. Keep the original model."
+            )
         for i, member in enumerate(self.members):
             for k, (w, b) in enumerate(member.layers()):
                 arrays |= {f"net{i}.W{k}": w, f"net{i}.b{k}": b}
+            if not member.is_relu:
+                names = [kind.name for kind in member.activations]
+                arrays[f"net{i}.activations"] = np.array(names, dtype=np.str_)
         with Path(path).open("wb") as stream:  # np.savez would append a suffix
             np.savez(stream, **arrays)
 
@@ -537,7 +668,7 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
 
 def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:
     members: list[Network] = []
-    used = {"lower", "upper", "member_weights", "input_names"}
+    used = {"lower", "upper", "member_weights", "input_names", "columns", "classes"}
     while f"net{len(members)}.W0" in arrays:
         i = len(members)
         ws: list[Array] = []
@@ -551,15 +682,18 @@ def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:
             used |= {name, bias}
             ws.append(_numbers(arrays[name], name, path))
             bs.append(_numbers(arrays[bias], bias, path))
+        names = arrays.get(f"net{i}.activations")
+        used |= {f"net{i}.activations"}
+        kinds = None if names is None else tuple(map(str, np.ravel(names)))
         try:
-            members.append(Network(tuple(ws), tuple(bs)))
-        except ModelConfigurationError as error:
+            members.append(Network(tuple(ws), tuple(bs), kinds))  # type: ignore[arg-type]
+        except ValueError as error:  # of its arrays, or the name of an activation
             raise ModelConfigurationError(f"{error} In net{i} of {path}.") from error
     if unknown := sorted(set(arrays) - used):
         raise ModelConfigurationError(
-            "Expected arrays net{i}.W{k} and net{i}.b{k} numbered from 0 without "
-            f"holes, lower, upper, member_weights and input_names, got {unknown[0]!r} "
-            f"in {path}."
+            "Expected arrays net{i}.W{k}, net{i}.b{k} and net{i}.activations numbered "
+            "from 0 without holes, lower, upper, member_weights, input_names, columns "
+            f"and classes, got {unknown[0]!r} in {path}."
         )
     if not members:
         raise ModelConfigurationError(
@@ -573,6 +707,13 @@ def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:
         if key in arrays
     }  # fmt: skip
     names = arrays.get("input_names")
+    try:
+        if "columns" in arrays:
+            optional["columns"] = from_text(str(arrays["columns"]))
+        if "classes" in arrays:
+            optional["target"] = Classes.from_text(str(arrays["classes"]))
+    except ValueError as error:
+        raise ModelConfigurationError(f"{error} In {path}.") from error
     try:
         return Ensemble(
             tuple(members),

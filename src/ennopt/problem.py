@@ -24,7 +24,7 @@ ZERO_SHARE = 0.01
 GAP_FLOOR = 1e-10
 """Smallest |value| that a relative gap is divided by."""
 
-LARGEST = 1e150
+LARGEST_PREDICTION = 1e150
 """Sums beyond this are refused: rounding margins, and squares, would overflow."""
 
 SMALLEST_DISTANCE = 1e-290
@@ -71,10 +71,11 @@ class Problem:
         object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
         with np.errstate(over="ignore", invalid="ignore"):
             sizes = (*self._sizes(), float(self.domain.widths.max()))
-        if not all(size <= LARGEST for size in sizes):  # NaN is refused too
+        if not all(size <= LARGEST_PREDICTION for size in sizes):  # NaN is refused too
             raise ValueError(
-                f"Expected predictions and bounds of at most {LARGEST:g}, got sums of "
-                f"up to {max(sizes):.3g}. Narrow the bounds or rescale the model."
+                f"Expected predictions and bounds of at most {LARGEST_PREDICTION:g}, "
+                f"got sums of up to {max(sizes):.3g}. Narrow the bounds or rescale the "
+                "model."
             )
 
     def values(self, points: Array) -> Array:
@@ -99,11 +100,9 @@ class Problem:
         total, inside = 0.0, 0.0
         pairs = zip(self.ensemble.weights, self.ensemble.members, strict=True)
         for weight, member in pairs:
-            y = self.domain.reach
-            for w, b in member.layers():
-                y = np.abs(w) @ y + np.abs(b)
-                inside = max(inside, float(y.max()))
-            total += abs(float(weight)) * float(y.max())
+            y = member.absolute(self.domain.reach)
+            inside = max(inside, *(float(layer.max()) for layer in y))
+            total += abs(float(weight)) * float(y[-1].max())
         return total, inside
 
 

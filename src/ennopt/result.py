@@ -5,14 +5,17 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ennopt.network import Array, frozen, shown
+from ennopt.domain import Domain, Rows
+from ennopt.domain.extrapolation import Extrapolation
+from ennopt.network import Array, Ensemble, frozen, shown
 from ennopt.problem import Sense, relative_gap
+from ennopt.targets import Link, Odds, Target
 
 MEMORY = 2.0 * 2**30
 """Bytes that a search may use for its open nodes, unless a user says otherwise."""
@@ -96,6 +99,107 @@ class Event(NamedTuple):
     bound: float
 
 
+class Met(NamedTuple):
+    """How the answer meets a linear constraint ``least <= value <= most``.
+
+    Parameters
+    ----------
+    text
+        The constraint as the user stated it.
+    value
+        The sum of inputs times coefficients at the answer, all inputs on one side; not
+        a number if there is no answer.
+    least, most
+        Its sides, infinite where there is none.
+    side
+        The side that the value is at: ``"lower"``, ``"upper"``, ``"both"`` for an
+        equation, ``None`` if it is at none.
+    """
+
+    text: str
+    value: float
+    least: float
+    most: float
+    side: str | None
+
+    @property
+    def words(self) -> str:
+        """How the constraint is met, for a person."""
+        if math.isnan(self.value):
+            return "no answer to check"
+        if self.side == "both":
+            return "holds"
+        if self.side is not None:
+            which = f"{self.side} " * math.isfinite(self.most - self.least)
+            return f"at its {which}limit"
+        spare = min(self.value - self.least, self.most - self.value)
+        return f"{spare:.6g} to spare" if math.isfinite(spare) else "holds"
+
+
+def told_at(domain: Domain, ensemble: Ensemble | None, x: Array) -> dict[str, Any]:
+    """A point (num_inputs,) as its user would write it down.
+
+    Columns that a model records have their own units and the names of their levels. A
+    category of the domain is one entry, where its first input would be.
+
+    Examples
+    --------
+    >>> from ennopt.domain.discrete import discretised
+    >>> box = Domain([0, 0, 0], [1, 1, 9], ("plant_A", "plant_B", "age"))
+    >>> plants = discretised(box, categories={"plant": {"A": 0, "B": 1}})
+    >>> told_at(plants, None, np.array([0.0, 1.0, 7.0]))
+    {'plant': 'B', 'age': 7.0}
+    """
+    told = dict(zip(domain.names, x.tolist(), strict=True))
+    recorded: set[tuple[int, ...]] = set()
+    if ensemble is not None and ensemble.columns is not None:
+        told = ensemble.told(x)
+        recorded = {column.inputs for column in ensemble.columns}
+    for group in domain.groups:
+        if group.inputs in recorded:
+            continue
+        first, *others = (domain.names[j] for j in group.inputs)
+        level = (group.name, group.level(x))
+        told = dict(
+            level if name == first else (name, at)
+            for name, at in told.items()
+            if name not in others
+        )
+    return told
+
+
+def met_at(rows: Rows, x: Array | None) -> tuple[Met, ...]:
+    """How a point (num_inputs,) meets linear constraints.
+
+    Examples
+    --------
+    >>> for met in met_at(Rows([[1, 1], [1, 0]], [2, 0], [2, 5]), np.array([1.0, 1.0])):
+    ...     print(met.words)
+    holds
+    1 to spare
+    """
+    met = []
+    for text, slopes, least, most in zip(
+        rows.texts, rows.matrix, rows.least.tolist(), rows.most.tolist(), strict=True
+    ):
+        value, side = math.nan, None
+        if x is not None:
+            value = float(slopes @ x)
+            size = float(np.abs(slopes) @ np.abs(x))
+            below, above = (
+                math.isfinite(end) and abs(value - end) <= ACTIVE * (size + abs(end))
+                for end in (least, most)
+            )
+            side = {
+                (True, True): "both",
+                (True, False): "lower",
+                (False, True): "upper",
+                (False, False): None,
+            }[below, above]
+        met.append(Met(text, value, least, most, side))
+    return tuple(met)
+
+
 ENDINGS = {
     Status.OPTIMAL: "optimal",
     Status.TIME_LIMIT: "stopped at the time limit",
@@ -105,6 +209,16 @@ ENDINGS = {
     Status.INFEASIBLE: "ended",
 }
 """How a run ended, in words that go on with a time."""
+
+ACTIVE = 1e-4
+"""A constraint counts as being at its limit within this share of its terms. An answer
+is optimal within a gap: it may stop a little short of the limit that holds it back."""
+
+SHOWN_CONSTRAINTS = 12
+"""Constraints that a summary lists, at most."""
+
+LONGEST_SHOWN = 70
+"""Characters of a constraint that a summary shows."""
 
 LARGEST_SHOWN_GAP = 10.0
 """Above this, a value is so near zero that a gap in percent tells nothing."""
@@ -144,11 +258,26 @@ class Result:
     versions
         Of ennopt, Python, NumPy and the solvers used.
     details
-        What only this method tells: counts, and under ``auto`` why it was chosen.
+        What only this method tells: counts, and under ``auto`` why it was chosen. If
+        nothing is feasible, ``conflict`` lists bounds and constraints that contradict
+        each other, none of them needlessly; it is empty if that could not be told.
     notes
         Sentences a reader should know, such as a capability that was missing.
     asked_gap
         The gap at which the run was to count the value as optimal.
+    constraints
+        How `x` meets each linear constraint.
+    extrapolation
+        How far `x` is from the rows of data that were given; ``None`` without data or
+        without an answer.
+    inputs
+        `x` in the columns of the user, with original units and the names of
+        categories: ``{"cement": 312.4, "grade": "52.5"}``. By default the inputs by
+        name; ``None`` without a point.
+    probability, probability_bound
+        Of the class that a classifier is asked for: its probability at `x`, and what
+        the probability of no feasible point exceeds (or falls below, for ``"min"``).
+        `value` and `bound` are log-odds then. ``None`` for other models.
     """
 
     status: Status
@@ -167,10 +296,17 @@ class Result:
     details: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     asked_gap: float | None = None
+    constraints: tuple[Met, ...] = ()
+    extrapolation: Extrapolation | None = None
+    inputs: dict[str, Any] | None = None
+    probability: float | None = None
+    probability_bound: float | None = None
 
     def __post_init__(self) -> None:
         if self.x is not None:
             object.__setattr__(self, "x", frozen(self.x))
+            if self.inputs is None:
+                object.__setattr__(self, "inputs", self.by_name)
         object.__setattr__(self, "member_values", frozen(self.member_values))
         note = self._near_zero()
         if note and note not in self.notes:
@@ -193,8 +329,11 @@ class Result:
 
     @property
     def deviation(self) -> float | None:
-        """``|original - value|``, if there is an original."""
-        return None if self.original is None else abs(self.original - self.value)
+        """How far the original's prediction is from ours, if there is an original."""
+        if self.original is None:
+            return None
+        ours = self.value if self.probability is None else self.probability
+        return abs(self.original - ours)
 
     @property
     def by_name(self) -> dict[str, float]:
@@ -223,6 +362,8 @@ class Result:
             "member_std": self.member_std,
             "history": [list(event) for event in self.history],
             "notes": list(self.notes),
+            "constraints": [met._asdict() for met in self.constraints],
+            "extrapolation": self.extrapolation and self.extrapolation.to_dict(),
         }
         return {key: _finite(entry) for key, entry in plain.items()}
 
@@ -251,6 +392,18 @@ class Result:
                 for t, value, bound in data["history"]
             ),
             "notes": tuple(data["notes"]),
+            "constraints": tuple(
+                Met(
+                    met["text"],
+                    known(met["value"], math.nan),
+                    known(met["least"], -math.inf),
+                    known(met["most"], math.inf),
+                    met["side"],
+                )
+                for met in data.get("constraints", ())
+            ),
+            "extrapolation": data.get("extrapolation")
+            and Extrapolation.from_dict(data["extrapolation"]),
         }
         return cls(**data)
 
@@ -262,18 +415,26 @@ class Result:
             f"  {ENDINGS[self.status]} after {total:.2f} s and {self.nodes:,} "
             f"node{'s' * (self.nodes != 1)}",
         ]
+        lines += self._meaning_lines()
         if self.x is not None:
-            names = [shown(name) for name in self.names]
-            width = max(map(len, names))
+            told = {shown(name): at for name, at in (self.inputs or {}).items()}
+            width = max(map(len, told))
             lines += [
-                f"  {name:<{width}} = {x:.8g}"
-                for name, x in zip(names, self.x, strict=True)
+                f"  {name:<{width}} = "
+                + (f"{at:.8g}" if type(at) is float else shown(str(at)))
+                for name, at in told.items()
             ]
             low, high = self.member_values.min(), self.member_values.max()
             lines.append(
                 f"  members predict {low:.6g} to {high:.6g} "
                 f"(standard deviation {self.member_std:.3g})"
             )
+            lines += self._constraint_lines()
+        if self.extrapolation is not None:
+            lines += [f"  {line}" for line in self.extrapolation.lines()]
+        if conflict := self.details.get("conflict"):
+            lines.append("  these contradict each other; loosen or drop one of them:")
+            lines += [f"    {_shortened(text)}" for text in conflict]
         if self.original is not None:
             lines.append(
                 f"  the original model predicts {self.original:.8g} there "
@@ -290,6 +451,35 @@ class Result:
             lines.append(f"  auto chose {chosen}: {self.details['auto']}")
         lines += [f"  note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
+
+    def _meaning_lines(self) -> list[str]:
+        """What the value is, if it is no prediction, and what was optimized."""
+        limit = {"max": "exceed", "min": "fall below"}[self.sense]
+        lines = []
+        if self.probability_bound is not None:
+            found = ""
+            if self.probability is not None:
+                found = f"probability {self.probability:.6g}; "
+            lines.append(
+                f"  this is {shown(str(self.details['meaning']))} ({found}none can "
+                f"{limit} {self.probability_bound:.6g})"
+            )
+        if inside := self.details.get("inside"):
+            lines.append(
+                f"  optimized before {shown(str(inside['link']))}: value "
+                f"{_shown(inside['value'])}, bound {_shown(inside['bound'])}"
+            )
+        return lines
+
+    def _constraint_lines(self) -> list[str]:
+        """How the answer meets its constraints; of many, those at their limits."""
+        listed = self.constraints
+        if len(listed) > SHOWN_CONSTRAINTS:
+            listed = tuple(met for met in listed if met.side is not None)
+            listed = listed[:SHOWN_CONSTRAINTS]
+        lines = [f"  {_shortened(met.text)}: {met.words}" for met in listed]
+        others = len(self.constraints) - len(listed)
+        return [*lines, f"  {others} other constraints hold"] if others else lines
 
     def _headline(self) -> str:
         """What was found and what was proved, one sentence."""
@@ -321,6 +511,8 @@ class Result:
         """Why an optimum may have a larger gap than the one asked for."""
         if self.status is not Status.OPTIMAL or self.asked_gap is None:
             return None
+        if "inside" in self.details:
+            return None  # the gap asked for holds for what was optimized
         distance, size = abs(self.bound - self.value), abs(self.value)
         if distance <= self.asked_gap * size + 4 * np.finfo(float).eps * size:
             return None  # rounding aside, the gap asked for
@@ -339,6 +531,49 @@ class Result:
             f"bound={self.bound:.8g}, gap={self.gap:.2e}, nodes={self.nodes}, "
             f"seconds={self.seconds.get('total', 0.0):.2f})"
         )
+
+
+def reported(result: Result, target: Target | None) -> Result:
+    """The result in terms of what a model predicts.
+
+    For the log-odds of a class the probability is added; for a transformed target value
+    and bound are mapped, and `details` keeps those that were optimized.
+    """
+    if isinstance(target, Odds):
+        found = None
+        if result.x is not None:
+            found = float(target.probability_at(result.x[None])[0])
+        return replace(
+            result, probability=found,
+            probability_bound=target.bound(result.bound, result.sense),
+            details=result.details | {"meaning": target.words},
+        )  # fmt: skip
+    if not isinstance(target, Link):
+        return result
+    inside = {"link": target.name, "value": result.value, "bound": result.bound}
+    value = target.value(result.value)
+    about_inside = result._near_zero()
+    notes = tuple(note for note in result.notes if note != about_inside)
+    if math.isnan(value):
+        note = f"The model predicts no number there: {target.name} is not defined."
+        return replace(result, notes=(*result.notes, note))
+    return replace(
+        result, value=value, bound=target.bound(result.bound, result.sense),
+        member_values=frozen([target.value(v) for v in result.member_values]),
+        history=tuple(
+            Event(e.seconds, target.value(e.value), target.bound(e.bound, result.sense))
+            for e in result.history
+        ),
+        details=result.details | {"inside": inside}, notes=notes,
+    )  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    """A text as it can be printed in one line."""
+    if len(text) > LONGEST_SHOWN:
+        half = (LONGEST_SHOWN - 5) // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return shown(" ".join(text.split()))
 
 
 def _shown(number: float) -> str:

@@ -14,9 +14,9 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from numbers import Integral
 from types import TracebackType
@@ -35,6 +35,8 @@ from ennopt.result import (
     Result,
     Status,
     is_positive,
+    met_at,
+    told_at,
 )
 from ennopt.version import VERSION
 
@@ -45,17 +47,10 @@ REPORT_SECONDS = 0.2
 """At least this long between two calls of the callback that bring no news."""
 
 SOUNDNESS_SLACK = 1e-6
-"""A proved bound this far (relative) below a found value is a contradiction."""
+"""A proved bound this far below a value, relatively, is a contradiction."""
 
 ROUNDING_SLACK = 1e-10
 """A bound this far below a value, relatively, is no more than rounding."""
-
-
-POOL = 8
-"""Points that a run keeps beside the best one."""
-
-APART = 1e-3
-"""Points of the pool differ by at least this share of some input's range."""
 
 
 def available_cores() -> int:
@@ -67,10 +62,6 @@ def available_cores() -> int:
 
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
-
-
-class UnsupportedProblemError(ValueError):
-    """A method was asked for what it cannot handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,8 @@ class Tools:
     seed
         Of everything random: same seed, same answer.
     executor
-        Anything with ``submit``; ``None`` runs serially.
+        Anything with ``submit``; ``None`` leaves it to the method, which may use
+        threads.
     callback
         Called with a `Progress` now and then. Return True to stop the run.
     """
@@ -152,6 +144,21 @@ class Tools:
             callback,
         )
 
+    @contextmanager
+    def with_workers(self) -> Iterator[Tools]:
+        """These tools with an executor of threads, where several threads are allowed.
+
+        The caller's own executor is kept, and one thread alone needs none.
+        """
+        if self.executor is not None or self.threads == 1:
+            yield self
+            return
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield replace(self, executor=pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
     def start(
         self,
         problem: Problem | Canonical,
@@ -176,12 +183,7 @@ class Tools:
         """
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
-        missing = sorted(feature.value for feature in problem.features - handles)
-        if missing:
-            raise UnsupportedProblemError(
-                f"Expected a problem without {' and '.join(missing)}, which "
-                f"{type(method).__name__} cannot handle. Use method='auto'."
-            )
+        problem.expect(handles, type(method).__name__)
         return Run(problem, self, repr(method))
 
 
@@ -218,7 +220,6 @@ class Run:
         self.phases: dict[str, float] = {}
         self.details: dict[str, Any] = {}
         self.levels: dict[str, float] = {}  # details in units of the objective
-        self.pool: list[tuple[float, Array]] = []
         self.notes: list[str] = []
         self.libraries: list[str] = ["numpy"]
         self._phase = ""
@@ -284,8 +285,6 @@ class Run:
         best = int(np.argmax(values))
         # One point alone may round differently from a batch: keep its own value.
         value = float(self.problem.values(inside[best])[0])
-        if value > self.value or len(self.pool) < POOL:
-            self._pool(value, inside[best].copy())
         if not value > self.value:
             return False
         self._contradiction(value, self.bound)
@@ -294,27 +293,17 @@ class Run:
 
     def _contradiction(self, value: float, bound: float) -> None:
         """Raise if a value beats a bound by more than tolerances explain."""
-        size = max(1.0, abs(value), self.problem.size)
-        if bound < value - SOUNDNESS_SLACK * size:
+        if bound < value - SOUNDNESS_SLACK * self._size(value):
             raise UnsoundBoundError(
                 f"Expected a bound of at least the value {value!r} found, got "
                 f"{bound!r} from {self.method}. This is a defect of ennopt or of a "
                 "solver: please report it."
             )
 
-    def _pool(self, value: float, x: Array) -> None:
-        """Keep a point among the few best that differ."""
-        widths = self.problem.domain.widths
-        scale = np.where(widths > 0.0, widths, 1.0)
-
-        def far(other: Array) -> bool:
-            return bool(np.abs((x - other) / scale).max() > APART)
-
-        if any(v >= value and not far(other) for v, other in self.pool):
-            return
-        kept = [(v, other) for v, other in self.pool if far(other)]
-        kept.append((value, x))
-        self.pool = sorted(kept, key=lambda entry: -entry[0])[:POOL]
+    def _size(self, value: float) -> float:
+        """What slacks are measured by; no smaller than what counts as close to zero."""
+        problem = self.problem
+        return max(abs(value), problem.size, min(1.0, problem.scale))
 
     def prove(self, bound: float) -> bool:
         """Lower the proved bound; true if it fell. `nan` proves nothing.
@@ -325,8 +314,7 @@ class Run:
         if not bound < self.bound:
             return False
         self._contradiction(self.value, bound)
-        size = max(1.0, abs(self.value), self.problem.size)
-        if bound < self.value - ROUNDING_SLACK * size:
+        if bound < self.value - ROUNDING_SLACK * self._size(self.value):
             return False
         self.bound = max(bound, self.value)
         return True
@@ -399,8 +387,10 @@ class Run:
         if status is Status.OPTIMAL and not self.closed():
             status = Status.PRECISION_LIMIT  # only value and bound make an optimum
         problem, sign = self.problem, self.problem.sign
-        members = np.empty(0)
+        members, inputs = np.empty(0), None
         if self.x is not None:
+            ensemble = None if problem.origin is None else problem.origin.ensemble
+            inputs = told_at(problem.domain, ensemble, self.x)
             members = (
                 problem.outputs(self.x[None])[0]
                 if problem.origin is None
@@ -423,6 +413,8 @@ class Run:
             details=self.details | levels,
             notes=tuple(self.notes),
             asked_gap=self.limits.gap,
+            constraints=met_at(problem.domain.rows, self.x),
+            inputs=inputs,
         )
 
     def _in_user_sense(self, event: Event) -> Event:

@@ -30,6 +30,8 @@ using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 #include "duality.hpp"
+#include "kinds.hpp"
+#include "envelope.hpp"
 
 std::vector<const BoundTable*> supported() {
 #if defined(ENNOPT_PLAIN)
@@ -82,23 +84,62 @@ Layer make_layer(const Part& part, int cols) {
   return layer;
 }
 
+// Of each hidden layer of a stack, one (number of its kind, alpha) for each neuron.
+using Activations = std::vector<std::vector<std::tuple<int, double>>>;
+
+void activate(Layer& layer, const Activations& all, std::size_t k) {
+  if (k >= all.size() || int(all[k].size()) != layer.rows)
+    throw std::invalid_argument("Expected an activation for each neuron.");
+  for (const auto& [kind, alpha] : all[k]) {
+    if (kind < 0 || kind > int(Activation::gelu_tanh))
+      throw std::invalid_argument("Expected a known activation.");
+    layer.kinds.push_back(Activation(kind));
+    layer.alphas.push_back(alpha);
+  }
+}
+
 std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
                                   const Vector& lower, const Vector& upper,
-                                  const Matrix& slopes, const Vector& sides, double unit,
-                                  double spread, double noise) {
+                                  const Matrix& slopes, const Vector& sides,
+                                  const Vector& inner, const std::vector<bool>& whole,
+                                  const std::vector<std::vector<double>>& lists,
+                                  const std::vector<std::tuple<Matrix, Matrix, int>>& near,
+                                  bool outer, double unit, double spread, double noise,
+                                  double gamma,
+                                  const std::vector<Activations>& activations) {
   auto model = std::make_shared<Model>();
   model->inputs = int(lower.shape(0));
   const bool fits = upper.shape(0) == lower.shape(0) && slopes.shape(0) == sides.shape(0) &&
+                    inner.shape(0) == sides.shape(0) && whole.size() == lower.shape(0) &&
+                    lists.size() == lower.shape(0) &&
                     (sides.shape(0) == 0 || slopes.shape(1) == lower.shape(0));
   if (!fits) throw std::invalid_argument("Expected one bound and one slope for each input.");
   model->set = {copied(lower), copied(upper),
-                {slopes.data(), slopes.data() + slopes.size()}, copied(sides)};
+                {slopes.data(), slopes.data() + slopes.size()}, copied(sides),
+                copied(inner), {whole.begin(), whole.end()}, {}, {0}, {}, {}, outer};
+  for (const std::vector<double>& list : lists) {
+    model->set.listed.insert(model->set.listed.end(), list.begin(), list.end());
+    model->set.first.push_back(int(model->set.listed.size()));
+  }
+  for (int p = 0; p < model->inputs; ++p)
+    if (model->set.discrete(p)) model->set.places.push_back(p);
+  for (const auto& [low, high, count] : near) {
+    if (low.shape(1) != lower.shape(0) || high.shape(0) != low.shape(0) ||
+        high.shape(1) != lower.shape(0) || count < 1)
+      throw std::invalid_argument("Expected boxes around rows of all inputs.");
+    model->set.near.push_back({int(low.shape(0)), count,
+                               {low.data(), low.data() + low.size()},
+                               {high.data(), high.data() + high.size()}});
+  }
   for (int p = 0; p < model->inputs; ++p)
     model->reach.push_back(
         std::max(std::fabs(model->set.lower[p]), std::fabs(model->set.upper[p])));
   model->unit = unit;
   model->spread = spread;
   model->noise = noise;
+  model->gamma = gamma;
+  if (!activations.empty() && activations.size() != stacks.size())
+    throw std::invalid_argument("Expected activations for every stack, or for none.");
   for (const auto& parts : stacks) {
     Stack stack;
     int cols = model->inputs;
@@ -106,6 +147,9 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
       Layer layer = make_layer(part, cols);
       cols = layer.rows;
       if (stack.layers.size() + 1 < parts.size()) {
+        if (!activations.empty())
+          activate(layer, activations[model->stacks.size()], stack.layers.size());
+        model->smooth = model->smooth || !layer.kinds.empty();
         layer.first = model->neurons;
         model->neurons += layer.rows;
         model->widest = std::max(model->widest, layer.rows);
@@ -156,7 +200,7 @@ void check_stride(const Matrix& nodes, std::size_t stride) {
 nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix& nodes,
                       double cutoff, const std::string& name) {
   const BoundTable* table = table_named(name);
-  const BoxLayout layout{model.inputs, model.neurons};
+  const BoxLayout layout = BoxLayout::of(model);
   const std::size_t count = nodes.shape(0), stride = layout.stride();
   check_stride(nodes, stride);
   double* out = new double[count * stride];
@@ -177,8 +221,8 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
       outcomes[i].point = points + (at + i) * d;
     }
     const Trace trace{low + at * n, high + at * n, scores + at * d};
-    table->bound(model, settings, layout, cutoff, batch.data(), some, outcomes.data(),
-                 scratch.data(), &trace);
+    table->bound(model)(model, settings, layout, cutoff, batch.data(), some,
+                        outcomes.data(), scratch.data(), &trace);
     for (int i = 0; i < some; ++i) {
       double* row = told + (at + i) * 5;
       row[0] = double(outcomes[i].fate), row[1] = outcomes[i].place;
@@ -191,6 +235,20 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
                         owned(high, {count, n}), owned(scores, {count, d}));
 }
 
+// Lines of an activation on intervals: slope and intercept below, then above; for tests.
+nb::ndarray<nb::numpy, double> lines(int kind, double alpha, const Vector& lower,
+                                     const Vector& upper) {
+  if (kind < 0 || kind > int(Activation::gelu_tanh) || lower.shape(0) != upper.shape(0))
+    throw std::invalid_argument("Expected a known activation and both ends.");
+  std::vector<double> numbers;
+  for (std::size_t i = 0; i < lower.shape(0); ++i) {
+    const Lines found = lines_of({Activation(kind), alpha}, lower.data()[i], upper.data()[i]);
+    numbers.insert(numbers.end(), {found.low.slope, found.low.shift, found.high.slope,
+                                   found.high.shift});
+  }
+  return matrix(numbers, 4);
+}
+
 // Bound each node of signs of a matrix (one row per node); for tests.
 nb::tuple bound_signs(const Signs& signs, const Matrix& nodes, double cutoff) {
   const std::size_t count = nodes.shape(0), stride = signs.stride();
@@ -199,30 +257,31 @@ nb::tuple bound_signs(const Signs& signs, const Matrix& nodes, double cutoff) {
   double* out = new double[count * stride];
   std::copy(nodes.data(), nodes.data() + count * stride, out);
   double* points = new double[count * d];
-  double* told = new double[count * 3];
+  double* told = new double[count * 4];
   std::vector<char> scratch(signs.scratch_bytes());
   for (std::size_t i = 0; i < count; ++i) {
     Outcome outcome;
     outcome.point = points + i * d;
     double* node = out + i * stride;
     signs.bound(cutoff, &node, 1, &outcome, scratch.data());
-    told[i * 3] = double(outcome.fate), told[i * 3 + 1] = outcome.place;
-    told[i * 3 + 2] = outcome.value;
+    told[i * 4] = double(outcome.fate), told[i * 4 + 1] = outcome.place;
+    told[i * 4 + 2] = outcome.value, told[i * 4 + 3] = outcome.middle;
   }
-  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 3}),
+  return nb::make_tuple(owned(out, {count, stride}), owned(told, {count, 4}),
                         owned(points, {count, d}));
 }
 
 // The bound that any multipliers prove; for tests.
 double proved(const Signs& signs, const nb::ndarray<const std::uint8_t, nb::ndim<1>>& allowed,
-              const Vector& lambda) {
+              const Vector& lambda, double share) {
   const Model& model = signs.model();
-  if (int(lambda.shape(0)) != model.neurons || int(allowed.shape(0)) != model.neurons)
-    throw std::invalid_argument("Expected one multiplier and one byte for each neuron.");
+  if (int(lambda.shape(0)) != model.neurons + signs.ranges().count ||
+      int(allowed.shape(0)) != model.neurons)
+    throw std::invalid_argument(
+        "Expected a multiplier for each neuron and half-space, a byte for each neuron.");
   std::vector<double> p(model.neurons + 1), q(p), g(model.inputs), h(g);
-  const Ranges& at = signs.ranges();
-  return proved_by(model, at.lower.data(), at.upper.data(), at.low.data(), at.high.data(),
-                   allowed.data(), {lambda.data(), p.data(), g.data(), q.data(), h.data()});
+  return proved_by(model, signs.ranges(), allowed.data(),
+                   {lambda.data(), p.data(), g.data(), q.data(), h.data()}, share);
 }
 
 }  // namespace
@@ -237,13 +296,32 @@ NB_MODULE(_kernel, m) {
   });
   nb::class_<Model>(m, "Model")
       .def_static("make", &make_model, nb::arg("stacks"), nb::arg("lower"),
-                  nb::arg("upper"), nb::arg("slopes"), nb::arg("sides"), nb::arg("unit"),
-                  nb::arg("spread"), nb::arg("noise"))
+                  nb::arg("upper"), nb::arg("slopes"), nb::arg("sides"), nb::arg("inner"),
+                  nb::arg("whole"), nb::arg("lists"), nb::arg("near"), nb::arg("outer"),
+                  nb::arg("unit"), nb::arg("spread"), nb::arg("noise"), nb::arg("gamma"),
+                  nb::arg("activations"))
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
           throw std::invalid_argument("Expected one number for each input.");
         std::vector<double> buffer(2 * (model.widest + 1));
         return evaluate(model, x.data(), buffer.data());
+      });
+  nb::class_<BoxLayout>(m, "BoxLayout")
+      .def("__init__",
+           [](BoxLayout* self, int inputs, int neurons, int cuts) {
+             new (self) BoxLayout{inputs, neurons, cuts};
+           },
+           nb::arg("inputs"), nb::arg("neurons"), nb::arg("cuts") = 1)
+      .def_prop_ro("stride", &BoxLayout::stride)
+      .def("places", [](const BoxLayout& layout) {  // of everything behind bound and past
+        std::vector<double> node(layout.stride());
+        double* at = node.data();
+        std::vector<std::ptrdiff_t> found;
+        for (int k = 0; k < layout.cuts; ++k)
+          found.insert(found.end(), {layout.constant(at, k) - at, layout.cut(at, k) - at});
+        found.insert(found.end(), {layout.lower(at) - at, layout.upper(at) - at,
+                                   reinterpret_cast<double*>(layout.states(at)) - at});
+        return found;
       });
   nb::class_<Settings>(m, "Settings")
       .def(nb::init<>())
@@ -255,6 +333,8 @@ NB_MODULE(_kernel, m) {
       .def_rw("programs", &Settings::programs);
   m.def("bound_boxes", &bound_boxes, nb::arg("model"), nb::arg("settings"),
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
+  m.def("lines", &lines, nb::arg("kind"), nb::arg("alpha"), nb::arg("lower"),
+        nb::arg("upper"));
   m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),
         nb::arg("cutoff"));
   nb::class_<Scheme>(m, "Scheme");
@@ -271,13 +351,16 @@ NB_MODULE(_kernel, m) {
               const Vector& high, const std::string& name) {
              if (int(low.shape(0)) != model->neurons || int(high.shape(0)) != model->neurons)
                throw std::invalid_argument("Expected one bound for each neuron.");
-             if (model->set.half_spaces())
-               throw std::invalid_argument("Expected a box, got half-spaces.");
+             if (!model->set.near.empty() || model->set.outer)
+               throw std::invalid_argument("Expected a set without regions around data.");
+             if (model->smooth)
+               throw std::invalid_argument("Expected ReLU, got another activation.");
              new (self) Signs(model, table_named(name), copied(low), copied(high));
            },
            nb::arg("model"), nb::arg("low"), nb::arg("high"),
            nb::arg("instruction_set") = "");
-  m.def("proved_by", &proved, nb::arg("signs"), nb::arg("allowed"), nb::arg("multipliers"));
+  m.def("proved_by", &proved, nb::arg("signs"), nb::arg("allowed"), nb::arg("multipliers"),
+        nb::arg("share") = 1.0);
   nb::class_<Tree>(m, "Tree")
       .def("__init__",
            [](Tree* self, std::shared_ptr<Scheme> scheme, double gap, double floor,
@@ -295,18 +378,29 @@ NB_MODULE(_kernel, m) {
            })
       .def("add",
            [](Tree& tree, const Matrix& nodes) {
-             const std::size_t stride = tree.scheme().stride();
+             const std::size_t stride = tree.stride();
              check_stride(nodes, stride);
              for (std::size_t i = 0; i < nodes.shape(0); ++i)
                tree.add(nodes.data() + i * stride);
            })
+      .def("narrow",
+           [](Tree& tree, const Matrix& slopes, const Vector& sides) {
+             if (slopes.shape(0) != sides.shape(0) ||
+                 (sides.shape(0) && int(slopes.shape(1)) != tree.scheme().model().inputs))
+               throw std::invalid_argument("Expected one slope for each input.");
+             if (!tree.scheme().narrows())
+               throw std::invalid_argument(
+                   "Expected nodes of boxes to narrow, got nodes of signs.");
+             tree.scheme().narrow(slopes.data(), sides.data(), sides.shape(0));
+           })
       .def("take",
            [](Tree& tree, std::size_t most) {
-             const std::size_t stride = tree.scheme().stride();
+             const std::size_t stride = tree.stride();
              const std::size_t count = std::min(most, tree.open());
              double* out = new double[count * stride + 1];
-             for (std::size_t i = 0; i < count; ++i) tree.take(out + i * stride);
-             return owned(out, {count, stride});
+             auto nodes = owned(out, {count, stride});  // first: what is taken is not lost
+             tree.take(count, out);
+             return nodes;
            })
       .def("explore",
            [](Tree& tree, double nodes, double seconds, double bytes, int dive,
@@ -335,7 +429,7 @@ NB_MODULE(_kernel, m) {
            [](Tree& tree) {
              std::vector<double> nodes;
              tree.snapshot(nodes);
-             return matrix(nodes, tree.scheme().stride());
+             return matrix(nodes, tree.stride());
            })
-      .def("journal", [](Tree& tree) { return matrix(tree.journal(), 5); });
+      .def("journal", [](Tree& tree) { return matrix(tree.journal(), kLineNumbers); });
 }

@@ -25,7 +25,8 @@ struct HalfSpaces {
     for (int k = 0; k < count; ++k) sum += multipliers[k * step] * at[k].a[p];
     return sum;
   }
-  Vec rounding(const Vec* multipliers, int step, int p) const {
+  // Up to which such a slope counts as zero: as large as what rounding leaves of it.
+  Vec tie_width(const Vec* multipliers, int step, int p) const {
     Vec sum = Vec{};
     for (int k = 0; k < count; ++k) sum += vabs(multipliers[k * step] * at[k].a[p]);
     return kTied * sum;
@@ -35,6 +36,7 @@ struct HalfSpaces {
     for (int k = 0; k < count; ++k) sum += multipliers[k * step] * at[k].s;
     return sum;
   }
+  // The rounding of the constant, and of slopes times inputs.
   Vec margin(const Vec* multipliers, int step) const {
     Vec sum = Vec{};
     for (int k = 0; k < count; ++k) sum += unit * multipliers[k * step] * at[k].size;
@@ -77,9 +79,16 @@ struct HalfSpaces {
 // linear, so a breakpoint -r_q / v_q or an end. Returns what it gains over t = 0.
 [[gnu::noinline]] Vec line_search(const Vec* r, const Vec* v, Vec slope, Vec low, Vec high, int inputs,
                        Vec& best_t) {
-  Vec now = Vec{}, least = splat(kInfinity);
-  for (int p = 0; p < inputs; ++p) now += vabs(r[p]);
+  Vec now = Vec{}, least = splat(kInfinity), ahead = slope, behind = slope;
   best_t = Vec{};
+  for (int p = 0; p < inputs; ++p) {
+    now += vabs(r[p]);
+    const Vec along = pick(r[p] > 0.0, v[p], -v[p]), size = vabs(v[p]);
+    ahead += pick(r[p] == 0.0, size, along);
+    behind += pick(r[p] == 0.0, -size, along);
+  }
+  // Convex: no way down from here, no gain.
+  if (!any(((ahead < 0.0) & (high > 0.0)) | ((behind > 0.0) & (low < 0.0)))) return Vec{};
   for (int q = 0; q < inputs + 2; ++q) {
     Vec t = q == inputs ? low : high;
     if (q < inputs) t = vmin(vmax(keep(v[q] != 0.0, -r[q] / v[q]), low), high);
@@ -160,7 +169,7 @@ inline Vec at_corner(const Vec* g, int step, int inputs, const HalfSpace& half) 
   auto refresh = [&] {
     for (int p = 0; p < inputs; ++p) {
       halves.moved[p] = g[p * step] + halves.slope(multipliers, apart, p);
-      halves.tie[p] = halves.rounding(multipliers, apart, p);
+      halves.tie[p] = halves.tie_width(multipliers, apart, p);
     }
   };
   refresh();
@@ -209,7 +218,7 @@ inline void argument(const Vec* g, int inputs, const HalfSpaces& halves,
       Mask tied = g[q] * half.inverse[q] == multipliers[k];
       if (halves.count > 1)
         tied = vabs(g[q] + halves.slope(multipliers, 1, q)) <=
-               halves.rounding(multipliers, 1, q);
+               halves.tie_width(multipliers, 1, q);
       const Mask here = binding & tied & (half.a[q] != 0.0);
       if (!any(here)) continue;
       const Vec rest = total - half.a[q] * z[q];

@@ -7,11 +7,14 @@
 //
 //   sum lambda b + sum_inputs max g x + sum_neurons max over its corners of p y - lambda h
 //
-// is above the objective at every point whose neurons keep to their corners.
+// is above the objective at every point whose neurons keep to their corners. A half-space
+// a x >= s of the feasible set is one equation more, h = a x - s, whose h lies between zero
+// and an upper bound and feeds nothing: p = 0. Without the outputs' weights the sum is above
+// zero at every point: if it is negative, there is none.
 #pragma once
 
 struct Multipliers {
-  const double* lambda;
+  const double* lambda;    // of the neurons, then of the half-spaces
   double *p, *g;           // what follows from lambda
   double *p_size, *g_size;  // the same sums on absolute values
 };
@@ -31,12 +34,14 @@ inline double largest_corner(double p, double lambda, double low, double high,
 
 // The bound, rounding included: sums of at most n + d terms of at most n terms each, a
 // few roundings per term, measured by the same sums on absolute values; `far` is what an
-// underflow may be multiplied by. Infinite if anything is not a number.
-inline double proved_by(const Model& model, const double* lower, const double* upper,
-                        const double* low, const double* high,
-                        const std::uint8_t* allowed, const Multipliers& m) {
+// underflow may be multiplied by. Infinite if anything is not a number. `share` is that of
+// the objective: one, or zero to prove that there is no point.
+inline double proved_by(const Model& model, const Ranges& ranges,
+                        const std::uint8_t* allowed, const Multipliers& m,
+                        double share = 1.0) {
   auto larger = [](double a, double b) { return a > b ? a : b; };
   const int d = model.inputs, n = model.neurons;
+  const double *low = ranges.low, *high = ranges.high;
   double sum = 0.0, total = 0.0, far = 1.0;
   for (int q = 0; q < d; ++q) m.g[q] = m.g_size[q] = 0.0;
   for (int i = 0; i < n; ++i) m.p[i] = m.p_size[i] = 0.0;
@@ -48,7 +53,7 @@ inline double proved_by(const Model& model, const double* lower, const double* u
       double* sizes = s ? m.p_size + stack.layers[s - 1].first : m.g_size;
       for (int r = 0; r < layer.rows; ++r) {
         const int i = layer.first + r;
-        const double a = output ? 1.0 : m.lambda[i];
+        const double a = output ? share : m.lambda[i];
         if (!output) {
           const double reach = larger(std::fabs(low[i]), std::fabs(high[i]));
           sum += largest_corner(m.p[i], m.lambda[i], low[i], high[i], allowed[i]);
@@ -66,13 +71,25 @@ inline double proved_by(const Model& model, const double* lower, const double* u
       }
     }
   }
+  for (int k = 0; k < ranges.count; ++k) {
+    const double a = m.lambda[n + k], side = model.set.sides[ranges.rows[k]];
+    if (a == 0.0) continue;
+    sum += larger(0.0, -a * high[n + k]) - a * side;
+    total += std::fabs(a) * (high[n + k] + std::fabs(side));
+    far = larger(far, high[n + k]);
+    const double* slopes = model.set.slopes.data() + std::size_t(ranges.rows[k]) * d;
+    for (int q = 0; q < d; ++q) {
+      m.g[q] += a * slopes[q];
+      m.g_size[q] += std::fabs(a * slopes[q]);
+    }
+  }
   for (int q = 0; q < d; ++q) {
-    sum += larger(m.g[q] * lower[q], m.g[q] * upper[q]);
+    sum += larger(m.g[q] * ranges.lower[q], m.g[q] * ranges.upper[q]);
     total += m.g_size[q] * model.reach[q];
     far = larger(far, model.reach[q]);
   }
-  const double count = 4.0 * (n + d) + 64.0;
+  const double count = 4.0 * (n + d + ranges.count) + 64.0;
   const double rounding = count * (0x1p-52 * total + 0x1p-1060 * count * far);
-  const double proved = sum + rounding + model.output_error;
+  const double proved = sum + rounding + share * model.output_error;
   return proved == proved ? proved : kInfinity;
 }

@@ -1,9 +1,15 @@
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "forward.hpp"
 
 namespace ennopt {
+namespace {
+
+#include "kinds.hpp"
+
+}  // namespace
 
 double evaluate(const Model& model, const double* x, double* buffer) {
   double sum = 0.0;
@@ -17,7 +23,8 @@ double evaluate(const Model& model, const double* x, double* buffer) {
         double h = layer.bias[r];
         const double* w = layer.weights.data() + std::size_t(r) * layer.cols;
         for (int c = 0; c < layer.cols; ++c) h += w[c] * y[c];
-        next[r] = hidden ? std::max(h, 0.0) : h;
+        next[r] = !hidden ? h : layer.kinds.empty() ? std::max(h, 0.0)
+                                                    : curve_of(layer, r).value(h);
       }
       y = next;
       std::swap(next, other);
@@ -29,63 +36,84 @@ double evaluate(const Model& model, const double* x, double* buffer) {
 
 namespace {
 
-// Slopes at x, those of the off side at kinks; `values` and `back` are scratch.
-void gradient(const Model& model, const double* x, double* slopes,
-              std::vector<std::vector<double>>& values, std::vector<double>& back,
-              std::vector<double>& before) {
-  std::fill(slopes, slopes + model.inputs, 0.0);
+// Along a ridge an ascent may gain its last digit for ever.
+constexpr int kMostSteps = 1000;
+
+// What an ascent needs, in one block.
+struct Scratch {
+  std::size_t wide, longest;
+  double *buffer, *slope, *trial, *values, *steep, *back, *before;
+
+  Scratch(const Model& model, double* block)
+      : wide(model.widest + 1), longest(std::max<std::size_t>(wide, model.inputs)),
+        buffer(block), slope(buffer + 2 * wide), trial(slope + model.inputs),
+        values(trial + model.inputs), steep(values + wide * model.deepest),
+        back(steep + wide * model.deepest), before(back + longest) {}
+};
+
+// Slopes at x, those of the off side at kinks.
+void gradient(const Model& model, const double* x, Scratch& at) {
+  std::fill(at.slope, at.slope + model.inputs, 0.0);
   for (const Stack& stack : model.stacks) {
     const double* y = x;
     const std::size_t hidden = stack.layers.size() - 1;
     for (std::size_t k = 0; k < hidden; ++k) {
       const Layer& layer = stack.layers[k];
-      values[k].resize(layer.rows);
+      double* values = at.values + k * at.wide;
       for (int r = 0; r < layer.rows; ++r) {
         double h = layer.bias[r];
         const double* w = layer.weights.data() + std::size_t(r) * layer.cols;
         for (int c = 0; c < layer.cols; ++c) h += w[c] * y[c];
-        values[k][r] = std::max(h, 0.0);
+        const Curve curve = curve_of(layer, r);
+        values[r] = curve.value(h);
+        at.steep[k * at.wide + r] = curve.slope(h);
       }
-      y = values[k].data();
+      y = values;
     }
-    back.assign(1, 1.0);
+    at.back[0] = 1.0;
     for (std::size_t k = hidden + 1; k-- > 0;) {
       const Layer& layer = stack.layers[k];
-      before.assign(layer.cols, 0.0);
+      std::fill(at.before, at.before + layer.cols, 0.0);
       for (int r = 0; r < layer.rows; ++r) {
         const double* w = layer.weights.data() + std::size_t(r) * layer.cols;
-        if (back[r] != 0.0)
-          for (int c = 0; c < layer.cols; ++c) before[c] += back[r] * w[c];
+        if (at.back[r] != 0.0)
+          for (int c = 0; c < layer.cols; ++c) at.before[c] += at.back[r] * w[c];
       }
       if (k > 0)
         for (int c = 0; c < layer.cols; ++c)
-          if (!(values[k - 1][c] > 0.0)) before[c] = 0.0;
-      back.swap(before);
+          at.before[c] *= at.steep[(k - 1) * at.wide + c];
+      std::swap(at.back, at.before);
     }
-    for (int p = 0; p < model.inputs; ++p) slopes[p] += back[p];
+    for (int p = 0; p < model.inputs; ++p) at.slope[p] += at.back[p];
   }
 }
 
 }  // namespace
 
-double ascend(const Model& model, double* x) {
+std::size_t ascent_doubles(const Model& model) {
+  const Scratch at(model, nullptr);
+  return 2 * at.wide + 2 * model.inputs + 2 * at.wide * model.deepest + 2 * at.longest;
+}
+
+double ascend(const Model& model, double* x, double* scratch) {
   const int d = model.inputs;
   const std::vector<double>&lower = model.set.lower, &upper = model.set.upper;
-  std::vector<double> slope(d), trial(d), buffer(2 * (model.widest + 1)), back, before;
-  std::vector<std::vector<double>> values(model.deepest);
-  double value = evaluate(model, x, buffer.data());
-  gradient(model, x, slope.data(), values, back, before);
-  for (double step = 0.1; step > 1e-7;) {
+  Scratch at(model, scratch);
+  double value = evaluate(model, x, at.buffer);
+  gradient(model, x, at);
+  double step = 0.1;
+  for (int tried = 0; step > 1e-7 && tried < kMostSteps; ++tried) {
     for (int p = 0; p < d; ++p) {
-      const double move = step * (upper[p] - lower[p]);
-      const double to = x[p] + (slope[p] > 0 ? move : slope[p] < 0 ? -move : 0.0);
-      trial[p] = std::clamp(to, lower[p], upper[p]);
+      const double width = model.set.discrete(p) ? 0.0 : upper[p] - lower[p];
+      const double move = step * width, slope = at.slope[p];
+      const double to = x[p] + (slope > 0 ? move : slope < 0 ? -move : 0.0);
+      at.trial[p] = std::clamp(to, lower[p], upper[p]);
     }
-    const double reached = evaluate(model, trial.data(), buffer.data());
+    const double reached = evaluate(model, at.trial, at.buffer);
     if (reached > value) {
-      std::copy(trial.begin(), trial.end(), x);
+      std::copy(at.trial, at.trial + d, x);
       value = reached;
-      gradient(model, x, slope.data(), values, back, before);
+      gradient(model, x, at);
     } else {
       step *= 0.5;
     }
@@ -94,14 +122,23 @@ double ascend(const Model& model, double* x) {
 }
 
 bool feasible(const Model& model, const double* x) {
+  if (model.set.outer) return false;  // not decided here
   for (int k = 0; k < model.set.half_spaces(); ++k) {
     const double* slopes = model.set.slopes.data() + std::size_t(k) * model.inputs;
-    double value = 0.0, size = 0.0;
-    for (int p = 0; p < model.inputs; ++p) {
-      value += slopes[p] * x[p];
-      size += (slopes[p] < 0 ? -slopes[p] : slopes[p]) * model.reach[p];
+    double value = 0.0;
+    for (int p = 0; p < model.inputs; ++p) value += slopes[p] * x[p];
+    if (!(value >= model.set.inner[k])) return false;
+  }
+  for (const Near& near : model.set.near) {
+    int met = 0;
+    for (int r = 0; r < near.rows && met < near.count; ++r) {
+      const double* low = near.lower.data() + std::size_t(r) * model.inputs;
+      const double* high = near.upper.data() + std::size_t(r) * model.inputs;
+      int p = 0;
+      while (p < model.inputs && low[p] <= x[p] && x[p] <= high[p]) ++p;
+      met += p == model.inputs;
     }
-    if (!(value - model.set.sides[k] >= 1e-12 * size)) return false;
+    if (met < near.count) return false;
   }
   return true;
 }

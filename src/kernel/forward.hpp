@@ -7,11 +7,14 @@
 namespace ennopt {
 
 // Local search from x inside the box: steps along the signs of the gradient, shorter
-// when they do not help. Changes x, returns its value.
-double ascend(const Model& model, double* x);
+// when they do not help. Changes x, returns its value; `scratch` holds `ascent_doubles`
+// numbers, enough for `evaluate`, too.
+double ascend(const Model& model, double* x, double* scratch);
+std::size_t ascent_doubles(const Model& model);
 
-// Whether a point of the box is in all half-spaces, which are wider by their slack, with
-// room for rounding.
+// Whether a point of the box, with values that its inputs may take, is in all
+// half-spaces, with room for rounding, and in all regions around data. False if there are
+// convex regions, which only half-spaces are known of.
 bool feasible(const Model& model, const double* x);
 
 }  // namespace ennopt

@@ -181,7 +181,7 @@ struct Majorant {
       const Vec more = halves.slope(w.multipliers, 1, p);
       w.form[p] += more;
       w.gnew[p] = w.base[p] + more;
-      const Vec tie = halves.rounding(w.multipliers, 1, p);
+      const Vec tie = halves.tie_width(w.multipliers, 1, p);
       w.signs[p] = pick(w.form[p] >= -tie, splat(1.0), splat(-1.0));
     }
     for (std::size_t m = 0; m < model.stacks.size(); ++m) {

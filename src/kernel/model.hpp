@@ -5,12 +5,18 @@
 // stack, layer by layer.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 namespace ennopt {
+
+enum class Activation : std::uint8_t {  // as ACTIVATIONS of kinds.py are numbered
+  relu, tanh, sigmoid, softplus, elu, silu, gelu, gelu_tanh
+};
 
 struct Layer {
   int rows = 0, cols = 0;
@@ -20,6 +26,8 @@ struct Layer {
   std::vector<double> bias;        // rows
   std::vector<double> error;       // rounding of a bound, per unit of the row's coefficient
   std::vector<double> size;        // bound of |row|, rounding included
+  std::vector<Activation> kinds;   // activations of the rows; empty if all are ReLU
+  std::vector<double> alphas;      // of those that are ELU
 };
 
 struct Stack {
@@ -27,11 +35,61 @@ struct Stack {
   const Layer& output() const { return layers.back(); }
 };
 
-// The feasible set: lower <= x <= upper and slopes . x >= sides, slack included.
+// Points in at least `count` of the boxes around rows of data.
+struct Near {
+  int rows = 0, count = 1;
+  std::vector<double> lower, upper;  // rows x inputs, row by row
+};
+
+// The feasible set: lower <= x <= upper, slopes . x >= sides, slack included, and inputs
+// that take whole numbers or the values of a list only, near data.
 struct Set {
   std::vector<double> lower, upper;
   std::vector<double> slopes, sides;  // half-spaces x inputs, row by row
+  std::vector<double> inner;          // sides by which a point is accepted
+  std::vector<std::uint8_t> whole;    // inputs
+  std::vector<double> listed;         // the lists, one after the other, each ascending
+  std::vector<int> first;             // of each input's list, and the end of the last
+  std::vector<int> places;            // of the inputs that do not take every value
+  std::vector<Near> near;             // regions around data, all of which hold a point
+  bool outer = false;  // whether there are convex regions, known by half-spaces only
+
   int half_spaces() const { return int(sides.size()); }
+  // Whether every point of the box with allowed values is in the set.
+  bool free() const { return sides.empty() && near.empty() && !outer; }
+  void narrow(const double* more, const double* ends, std::size_t count) {
+    slopes.insert(slopes.end(), more, more + count * lower.size());
+    sides.insert(sides.end(), ends, ends + count);
+    inner.insert(inner.end(), ends, ends + count);
+  }
+  bool has_list(int p) const { return first[p] < first[p + 1]; }
+  bool discrete(int p) const { return whole[p] || has_list(p); }
+  bool any_discrete() const { return !places.empty(); }
+
+  // The least allowed value at or above x, the largest at or below, the next above, the
+  // nearest: x itself on a continuum, infinite if there is none.
+  double up(int p, double x) const {
+    if (!has_list(p)) return whole[p] ? std::ceil(x) : x;
+    const double *end = listed.data() + first[p + 1];
+    const double* at = std::lower_bound(listed.data() + first[p], end, x);
+    return at == end ? std::numeric_limits<double>::infinity() : *at;
+  }
+  double down(int p, double x) const {
+    if (!has_list(p)) return whole[p] ? std::floor(x) : x;
+    const double *begin = listed.data() + first[p], *end = listed.data() + first[p + 1];
+    const double* at = std::upper_bound(begin, end, x);
+    return at == begin ? -std::numeric_limits<double>::infinity() : at[-1];
+  }
+  double above(int p, double x) const {
+    if (!has_list(p)) return whole[p] ? std::floor(x) + 1.0 : x;
+    const double* end = listed.data() + first[p + 1];
+    const double* at = std::upper_bound(listed.data() + first[p], end, x);
+    return at == end ? std::numeric_limits<double>::infinity() : *at;
+  }
+  double nearest(int p, double x) const {
+    const double low = down(p, x), high = up(p, x);
+    return x - low <= high - x ? low : high;
+  }
 };
 
 struct Model {
@@ -43,6 +101,8 @@ struct Model {
   double unit = 0.0;          // relative rounding of a sum over the inputs
   double spread = 0.0;        // of the objective over many points
   double noise = 0.0;         // rounding of a bound where all signs are decided, about
+  double gamma = 0.0;         // relative rounding of a sum over a layer
+  bool smooth = false;        // whether there are activations other than ReLU
 
   // Neurons of a last hidden layer that no output rewards only ever need the line below
   // ReLU, which holds without bounds.
@@ -52,9 +112,12 @@ struct Model {
 // Objective at one point, through every neuron; `buffer` holds 2 * (widest + 1) numbers.
 double evaluate(const Model& model, const double* x, double* buffer);
 
-// A box of inputs, and bounds of the neurons on it.
+// A box of inputs, the half-spaces of the set that count there, and bounds of the neurons,
+// then of a x - s of those half-spaces a x >= s; somebody else's arrays.
 struct Ranges {
-  std::vector<double> lower, upper, low, high;
+  const double *lower = nullptr, *upper = nullptr, *low = nullptr, *high = nullptr;
+  const int* rows = nullptr;  // which half-spaces
+  int count = 0;
 };
 
 struct Settings {
@@ -66,7 +129,8 @@ struct Settings {
   int programs = 64;         // linear programs that may finish a box
 };
 
-// Multiples of a half-space beyond this are not used: they would overflow.
+// Slopes, constants and multiples of half-spaces beyond this are not used: their sums and
+// products would overflow.
 constexpr double kLargest = 1e300;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -74,22 +138,35 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // chosen yet; on or off on the whole box.
 constexpr std::uint8_t kSlopeMax = 250, kFresh = 251, kOn = 254, kOff = 255;
 
-// A box is one block of doubles followed by one byte per neuron: bound, flag, cut
-// constant, cut slopes, lower, upper, states. The flag is one if the box was bounded once
-// already and only clipped since, else minus the number of generations in which only
-// rounding kept it open.
+// What a box remembers of itself and its parents, as one number.
+struct Past {
+  int again = 0;        // one if it was bounded once already and only clipped since
+  int generations = 0;  // in a row in which only rounding kept it open
+  static Past of(double packed) {
+    const auto bits = std::int64_t(packed);
+    return {int(bits & 1), int(bits >> 1)};
+  }
+  double packed() const { return double(again + 2 * generations); }
+};
+
+// A box is one block of doubles followed by one byte per neuron: bound, past, the constant
+// and the slopes of each cut that it inherits, lower, upper, states.
 struct BoxLayout {
-  int inputs = 0, neurons = 0;
-  std::size_t doubles() const { return 3 + 3 * std::size_t(inputs); }
+  int inputs = 0, neurons = 0, cuts = 1;
+  std::size_t doubles() const { return 2 + cuts * (1 + std::size_t(inputs)) + 2 * inputs; }
   std::size_t stride() const { return doubles() + (std::size_t(neurons) + 7) / 8; }
   double* bound(double* n) const { return n; }
-  double* flag(double* n) const { return n + 1; }
-  double* constant(double* n) const { return n + 2; }
-  double* cut(double* n) const { return n + 3; }
-  double* lower(double* n) const { return n + 3 + inputs; }
-  double* upper(double* n) const { return n + 3 + 2 * inputs; }
+  double* past(double* n) const { return n + 1; }
+  double* constant(double* n, int k = 0) const { return n + 2 + k * (1 + inputs); }
+  double* cut(double* n, int k = 0) const { return constant(n, k) + 1; }
+  double* lower(double* n) const { return constant(n, cuts); }
+  double* upper(double* n) const { return lower(n) + inputs; }
   std::uint8_t* states(double* n) const {
     return reinterpret_cast<std::uint8_t*>(n + doubles());
+  }
+  // Other neurons than ReLU have no states.
+  static BoxLayout of(const Model& model) {
+    return {model.inputs, model.smooth ? 0 : model.neurons};
   }
 };
 
@@ -97,16 +174,23 @@ struct BoxLayout {
 // its lower bound; an input's lower and upper bound are the first two.
 constexpr std::uint8_t kO = 1, kU = 2, kL = 4, kAll = kO | kU | kL;
 
-// A node of signs: bound, flag, one byte for each input and neuron, which says what
-// corners are tied in the last basis and, three bits up, which are allowed. The flag is
-// one if no neuron was worth holding the last time, or minus the number of pivots of a
-// program that paused.
+// A node of signs: bound, flag, lower and upper ends of the discrete inputs, one byte for
+// each input, neuron and half-space, which says what corners are tied in the last basis
+// and, three bits up, which are allowed. The flag is one if there was nothing worth
+// branching on the last time, or minus the number of pivots of a program that paused.
 struct SignLayout {
-  int inputs = 0, neurons = 0;
-  std::size_t stride() const { return 2 + (std::size_t(inputs) + neurons + 7) / 8; }
+  int inputs = 0, neurons = 0, rows = 0, discrete = 0;
+  std::size_t doubles() const { return 2 + 2 * std::size_t(discrete); }
+  std::size_t stride() const {
+    return doubles() + (std::size_t(inputs) + neurons + rows + 7) / 8;
+  }
   double* bound(double* n) const { return n; }
   double* flag(double* n) const { return n + 1; }
-  std::uint8_t* states(double* n) const { return reinterpret_cast<std::uint8_t*>(n + 2); }
+  double* lower(double* n) const { return n + 2; }
+  double* upper(double* n) const { return n + 2 + discrete; }
+  std::uint8_t* states(double* n) const {
+    return reinterpret_cast<std::uint8_t*>(n + doubles());
+  }
   static constexpr std::uint8_t state(int ties, int allowed) {
     return std::uint8_t(ties | allowed << 3);
   }
@@ -117,8 +201,9 @@ enum class Fate : int { closed = 0, split = 1, again = 2, stuck = 3 };
 // What bounding a node tells besides its new contents.
 struct Outcome {
   Fate fate = Fate::split;
-  int place = -1;               // the input to branch on, or the neuron
-  double middle = 0.0;          // and at which value
+  int place = -1;               // the input of a box to branch on; the neuron of a node
+                                // of signs, or, behind all neurons, the input
+  double middle = 0.0;          // and at which value of the input
   double dropped = -kInfinity;  // no point that was closed or left out is better
   bool whole = true;            // false if the work on the node only paused
   bool doubted = false;         // true if the signs of a box were forgotten
@@ -138,9 +223,11 @@ struct BoundTable {
   std::size_t (*scratch_bytes)(const Model&);
   // Bounds up to `lanes` boxes at once. Returns the floating-point operations of its
   // matrix products.
-  double (*bound)(const Model&, const Settings&, const BoxLayout&, double cutoff,
-                  double* const* nodes, int count, Outcome* outcomes, void* scratch,
-                  const Trace* trace);
+  using Bound = double (*)(const Model&, const Settings&, const BoxLayout&, double cutoff,
+                           double* const* nodes, int count, Outcome* outcomes,
+                           void* scratch, const Trace* trace);
+  Bound relu, smooth;
+  Bound bound(const Model& model) const { return model.smooth ? smooth : relu; }
   std::size_t (*program_bytes)(const Model&);
   // Solves the linear program of one node of signs.
   void (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,

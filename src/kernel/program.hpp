@@ -16,19 +16,27 @@
 // have multipliers of their own, as many as there are inputs between their bounds and
 // faces: a small system of equations. A pivot unties a corner whose weight in the point
 // is negative (or that is not allowed) and moves the multipliers down to a new tie.
+//
+// A half-space a x >= s of the feasible set is one item more, like a neuron that is held on:
+// h = a x - s on the side OU, with no layer above that takes its y, so that p = 0. Its
+// corner O is the half-space's edge. Here s is a little larger than what the proof uses:
+// a point on the edge then still counts as feasible when it was rounded.
 #pragma once
 
 // Weights of corners down to minus kLean are taken for zero; so is a pivot, in units of
 // the sides. The number of pivots and of equations is limited; what they leave undone only
 // costs strength. After so many multiplications a program pauses, for the clock.
 constexpr double kLean = 1e-9, kSingular = 1e-12, kPause = 3e8;
+// The same for half-spaces: a tenth of what a point may miss them by.
+constexpr double kLeanRow = 1e-10;
 constexpr int kPivotsPerItem = 10, kMostEquations = 1024;
 
 struct Program {
   const Model& model;
+  Ranges ranges;
   const double *lower, *upper, *low, *high;
-  int d, n, most;               // inputs, neurons, equations
-  std::uint8_t *tied, *may;     // corners of each item, inputs first
+  int d, n, m, most;            // inputs, neurons, those and half-spaces, equations
+  std::uint8_t *tied, *may;     // corners of each item: inputs, neurons, half-spaces
   double *x, *h, *y;            // the point
   double *p, *lambda, *g;       // the multipliers
   double *dp, *dlambda, *dg;    // a direction
@@ -43,22 +51,23 @@ struct Program {
   bool done = false;
   double value = 0.0;
 
-  Program(const Model& m, const Ranges& ranges, Arena& arena)
-      : model(m), lower(ranges.lower.data()), upper(ranges.upper.data()),
-        low(ranges.low.data()), high(ranges.high.data()), d(m.inputs), n(m.neurons),
-        most(n < kMostEquations ? n : kMostEquations) {
+  Program(const Model& whole, const Ranges& on, Arena& arena)
+      : model(whole), ranges(on), lower(on.lower), upper(on.upper), low(on.low),
+        high(on.high), d(whole.inputs), n(whole.neurons), m(n + on.count) {
+    most = on.count < d ? m : n + d;  // no more than inputs and faces together
+    if (most > kMostEquations) most = kMostEquations;
     auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
-    const int items = d + n, wide = m.widest > d ? m.widest : d;
+    const int items = d + m, widest = whole.widest, wide = widest > d ? widest : d;
     tied = arena.take<std::uint8_t>(items), may = arena.take<std::uint8_t>(items);
     what = arena.take<std::uint8_t>(items);
-    x = many(d), g = many(d), dg = many(d), h = many(n), y = many(n), p = many(n);
-    lambda = many(n), dp = many(n), dlambda = many(n), kappa = many(n), tau = many(n);
-    source = many(n), when = many(items), rate = many(items);
-    side = many(items), origin = many(n);
+    x = many(d), g = many(d), dg = many(d), h = many(m), y = many(m), p = many(m);
+    lambda = many(m), dp = many(m), dlambda = many(m), kappa = many(m), tau = many(m);
+    source = many(m), when = many(items), rate = many(items);
+    side = many(items), origin = many(m);
     row = many(wide), next = many(wide), lu = many(std::size_t(most) * most);
-    rhs = many(most), slots = many(most > 2 * (m.widest + 1) ? most : 2 * (m.widest + 1));
+    rhs = many(most), slots = many(most > 2 * (widest + 1) ? most : 2 * (widest + 1));
     columns = arena.take<int>(items), column_of = arena.take<int>(items);
-    rows = arena.take<int>(n + 1), order = arena.take<int>(n + 1);
+    rows = arena.take<int>(m + 1), order = arena.take<int>(m + 1);
   }
 
   static double larger(double a, double b) { return a > b ? a : b; }
@@ -66,6 +75,14 @@ struct Program {
   static bool single(std::uint8_t corners) { return (corners & (corners - 1)) == 0; }
   static std::uint8_t one_of(std::uint8_t corners) { return corners & -corners; }
   bool face(int item) const { return tied[item] == kAll; }
+  // Half-space k of the program, and the side that its points keep to.
+  const double* slopes(int k) const {
+    return model.set.slopes.data() + std::size_t(ranges.rows[k]) * d;
+  }
+  double edge(int k) const {
+    const double outer = model.set.sides[ranges.rows[k]];
+    return outer + 1.5 * (model.set.inner[ranges.rows[k]] - outer);
+  }
 
   static void axpy(double* out, double a, const double* from, int count) {
     for (int i = 0; i < count; ++i) out[i] += a * from[i];
@@ -108,8 +125,14 @@ struct Program {
         axpy(out, from[c], layer.transposed.data() + std::size_t(c) * layer.rows, layer.rows);
   }
 
-  // Values of all neurons at x along their lines.
+  // Values of all neurons at x along their lines, and of the half-spaces.
   void forward() {
+    for (int k = 0; k < ranges.count; ++k) {
+      const double* a = slopes(k);
+      double sum = -edge(k);
+      for (int q = 0; q < d; ++q) sum += a[q] * x[q];
+      h[n + k] = y[n + k] = sum;
+    }
     for (const Stack& stack : model.stacks) {
       const double* from = x;
       for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
@@ -126,6 +149,10 @@ struct Program {
   // those of lines follow.
   void backward(double share, double* ps, double* lambdas, double* gs) const {
     for (int q = 0; q < d; ++q) gs[q] = 0.0;
+    for (int i = n; i < m; ++i) {
+      if (!single(tied[d + i])) lambdas[i] = source[i];
+      if (lambdas[i] != 0.0) axpy(gs, lambdas[i], slopes(i - n), d);
+    }
     for (const Stack& stack : model.stacks) {
       const int hidden = int(stack.layers.size()) - 1;
       const Layer& last = stack.layers[hidden];
@@ -175,10 +202,13 @@ struct Program {
     }
     for (int c = 0; c < size && columns[c] < d; ++c) out[c] = row[columns[c]];
   }
-  // The same in units of the sides, for the equations.
-  void equation(const Stack& stack, int s, int r, double* out) {
-    dependence(stack, s, r, out);
-    const double unit = 1.0 / side[d + stack.layers[s].first + r];
+  // The same for a half-space.
+  void dependence(int k, double* out) const {
+    for (int c = 0; c < size; ++c) out[c] = columns[c] < d ? slopes(k)[columns[c]] : 0.0;
+  }
+  // The equation of item d + i in units of the sides.
+  void scale(int i, double* out) const {
+    const double unit = 1.0 / side[d + i];
     for (int c = 0; c < size; ++c) out[c] *= unit * side[columns[c]];
   }
 
@@ -191,7 +221,7 @@ struct Program {
         column_of[item] = size;
         columns[size++] = item;
       }
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < m; ++i) {
       line(i, tied[d + i]);
       source[i] = 0.0;
       if (single(tied[d + i])) rows[count++] = i;
@@ -202,7 +232,10 @@ struct Program {
       for (int s = 0; s + 1 < int(stack.layers.size()); ++s)
         for (int r = 0; r < stack.layers[s].rows; ++r)
           if (single(tied[d + stack.layers[s].first + r]))
-            equation(stack, s, r, lu + std::size_t(count++) * size);
+            dependence(stack, s, r, at(count++));
+    for (int k = 0; k < ranges.count; ++k)
+      if (single(tied[d + n + k])) dependence(k, at(count++));
+    for (int k = 0; k < size; ++k) scale(rows[k], at(k));
     for (int k = 0; k < size; ++k) order[k] = k;
     for (int k = 0; k < size; ++k) {
       int best = k;
@@ -264,7 +297,7 @@ struct Program {
   void crash() {
     for (int q = 0; q < d; ++q)
       if (may[q]) tied[q] = kO;
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < m; ++i) {
       if (may[d + i]) tied[d + i] = may[d + i] == kAll ? below(i) : may[d + i];
       line(i, tied[d + i]);
       source[i] = 0.0;
@@ -296,7 +329,8 @@ struct Program {
         for (int r = 0; r < stack.layers[s].rows; ++r)
           value += lambda[stack.layers[s].first + r] * stack.layers[s].bias[r];
     }
-    for (int item = 0; item < d + n; ++item) {
+    for (int k = 0; k < ranges.count; ++k) value -= lambda[n + k] * edge(k);
+    for (int item = 0; item < d + m; ++item) {
       std::uint8_t best = one_of(tied[item] & may[item]);
       if (!best) best = one_of(may[item] ? may[item] : tied[item]);
       double most_worth = worth(item, best);
@@ -340,13 +374,13 @@ struct Program {
   // The corner to untie: furthest on the wrong side. False if there is none.
   bool leaving(int& item, std::uint8_t& corner, double& theta) const {
     double worst = 0.0;
-    for (int i = 0; i < d + n; ++i) {
+    for (int i = 0; i < d + m; ++i) {
       if (!may[i] || single(tied[i])) continue;
-      const double length = side[i];
+      const double length = side[i], lean = i < d + n ? kLean : kLeanRow;
       for (std::uint8_t v = kO; v <= kL; v <<= 1) {
         if (!(tied[i] & v)) continue;
         const double t = weight(i, v), wrong = may[i] & v ? -t : std::fabs(t);
-        if (wrong > kLean && wrong * length > worst)
+        if (wrong > lean && wrong * length > worst)
           worst = wrong * length, item = i, corner = v, theta = t;
       }
     }
@@ -377,6 +411,7 @@ struct Program {
             const int r = i - stack.layers[s].first;
             if (r >= 0 && r < stack.layers[s].rows) dependence(stack, s, r, slots);
           }
+        if (i >= n) dependence(i - n, slots);
         for (int c = 0; c < size; ++c) rhs[c] = -push * slots[c];
       }
       if (face(item)) rhs[column_of[item]] += target;
@@ -406,35 +441,35 @@ struct Program {
 
   void advance(double t) {
     axpy(p, t, dp, n);
-    axpy(lambda, t, dlambda, n);
+    axpy(lambda, t, dlambda, m);
     axpy(g, t, dg, d);
   }
 
   // Untie the corner and go down as long as the bound falls; items in a single corner
-  // may change it on the way. False if it falls for ever: nothing of the node is left,
-  // and the multipliers go far enough below the cutoff to prove it.
+  // may change it on the way. False if it falls for ever: nothing of the node is left.
+  // The direction proves it, or else multipliers that go far enough below the cutoff.
   bool pivot(int item, std::uint8_t corner, double theta, double cutoff) {
     aim(item, corner, theta < 0.0 ? 1.0 : -1.0);
     const std::uint8_t allowed = may[item];
     may[item] &= ~corner;  // it does not come back in this step
     tied[item] &= ~corner;
-    for (int i = 0; i < d + n; ++i) look_ahead(i);
+    for (int i = 0; i < d + m; ++i) look_ahead(i);
     double t = 0.0, slope = -std::fabs(theta);
     int first = -1;
     for (int lap = 0;; ++lap) {
       double soonest = std::numeric_limits<double>::infinity();
-      for (int i = 0; i < d + n; ++i) soonest = smaller(soonest, when[i]);
+      for (int i = 0; i < d + m; ++i) soonest = smaller(soonest, when[i]);
       // Of ties at the same time the one that bends the bound most: others may depend
       // on the ties that hold and leave equations without a solution.
       const double same = soonest + kSingular * std::fabs(value);
       first = -1;
-      for (int i = 0; i < d + n && soonest < 1e300; ++i)
+      for (int i = 0; i < d + m && soonest < kLargest; ++i)
         if (when[i] <= same && (first < 0 || rate[i] > rate[first])) first = i;
       if (first < 0) break;
       value += slope * (when[first] - t);
       t = when[first];
       slope += rate[first];
-      if (slope >= 0.0 || !single(tied[first]) || lap > 2 * (d + n)) {
+      if (slope >= 0.0 || !single(tied[first]) || lap > 2 * (d + m)) {
         tied[first] |= what[first];
         break;
       }
@@ -453,19 +488,22 @@ struct Program {
 
   // The bound that the multipliers prove (duality.hpp).
   double bound() {
-    const Multipliers multipliers{lambda, p, g, dp, dg};
-    return proved_by(model, lower, upper, low, high, may + d, multipliers);
+    return proved_by(model, ranges, may + d, {lambda, p, g, dp, dg});
+  }
+  // Whether the last direction proves that the node is empty.
+  bool empty() {
+    return proved_by(model, ranges, may + d, {dlambda, p, g, dp, dg}, 0.0) < 0.0;
   }
 
   // Ties and allowed corners from the bytes of a node. What the bounds decide is not
   // taken from there, and an item that cannot move is left out of all choices.
   void read(const std::uint8_t* states) {
     for (int q = 0; q < d; ++q) side[q] = upper[q] - lower[q];
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < m; ++i) {
       side[d + i] = high[i] - low[i];
       origin[i] = larger(smaller(0.0, high[i]), low[i]);
     }
-    for (int i = 0; i < d + n; ++i) {
+    for (int i = 0; i < d + m; ++i) {
       const bool on = i < d || low[i - d] >= 0.0, off = !on && high[i - d] <= 0.0;
       const std::uint8_t line = on ? kO | kU : kO | kL, asked = states[i] >> 3;
       tied[i] = states[i] & kAll;
@@ -483,11 +521,11 @@ struct Program {
     multiply();
   }
 
-  int most_pivots() const { return kPivotsPerItem * (d + n); }
+  int most_pivots() const { return kPivotsPerItem * (d + m); }
 
   // Pivots between two pauses.
   int patience() const {
-    double weights = 1.0;
+    double weights = 1.0 + double(ranges.count) * d;
     for (const Stack& stack : model.stacks)
       for (const Layer& layer : stack.layers) weights += double(layer.weights.size());
     const double count = kPause / (weights * (8.0 + 0.5 * d));
@@ -499,7 +537,8 @@ struct Program {
   double solve(std::uint8_t* states, double cutoff) {
     read(states);
     for (int q = 0; q < d; ++q) x[q] = 0.5 * (lower[q] + upper[q]);
-    for (int i = 0; i < n; ++i) y[i] = lambda[i] = dlambda[i] = 0.0;
+    for (int i = 0; i < m; ++i) y[i] = lambda[i] = dlambda[i] = 0.0;
+    for (int i = n; i < m; ++i) p[i] = dp[i] = 0.0;
     bool restarted = !factorize(), exact = true;
     if (restarted) restart();
     else multiply();
@@ -521,6 +560,7 @@ struct Program {
         exact = true;
         if (!done) multiply();
       } else if (!pivot(item, corner, theta, cutoff)) {
+        if (empty()) proved = -std::numeric_limits<double>::infinity();
         done = true;
       } else {
         exact = false;
@@ -531,7 +571,7 @@ struct Program {
         if (!done) restart();
       }
     }
-    for (int i = 0; i < d + n; ++i) states[i] = SignLayout::state(tied[i], may[i]);
+    for (int i = 0; i < d + m; ++i) states[i] = SignLayout::state(tied[i], may[i]);
     return smaller(proved, bound());
   }
 

@@ -240,7 +240,7 @@ struct Bounder {
     for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
     for (int x = 0; x < d * kTile; ++x) {
       w.gnew[x] = w.stable[x];
-      w.tie[x] = halves.rounding(w.multipliers + x % kTile, kTile, x / kTile);
+      w.tie[x] = halves.tie_width(w.multipliers + x % kTile, kTile, x / kTile);
       w.signs[x] = pick(w.g[x] >= -w.tie[x], splat(1.0), splat(-1.0));
     }
     vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);

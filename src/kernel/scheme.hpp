@@ -12,9 +12,11 @@ namespace ennopt {
 // A node is a block of doubles; the first is its bound.
 class Scheme {
  public:
-  Scheme(std::shared_ptr<const Model> model, const BoundTable* table)
+  Scheme(std::shared_ptr<Model> model, const BoundTable* table)
       : model_(std::move(model)), table_(table) {}
   virtual ~Scheme() = default;
+  Scheme(const Scheme&) = delete;  // some point into themselves
+  Scheme& operator=(const Scheme&) = delete;
   virtual std::size_t stride() const = 0;
   virtual int batch() const = 0;  // nodes bounded at once
   virtual std::size_t scratch_bytes() const = 0;
@@ -28,20 +30,27 @@ class Scheme {
   virtual void clips(const double* before, const double* after,
                      const std::function<void(int, double, double)>& told) const = 0;
   const Model& model() const { return *model_; }
+  // Half-spaces slopes.x >= sides that hold on the feasible set. Not while boxes are
+  // being bounded, and not for nodes that have a place for each half-space.
+  virtual bool narrows() const { return false; }
+  void narrow(const double* slopes, const double* sides, std::size_t count) {
+    model_->set.narrow(slopes, sides, count);
+  }
 
  protected:
-  std::shared_ptr<const Model> model_;
+  std::shared_ptr<Model> model_;
   const BoundTable* table_;
 };
 
 // Boxes of inputs, halved.
 class Boxes : public Scheme {
  public:
-  Boxes(std::shared_ptr<const Model> model, const BoundTable* table, Settings settings);
+  Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return table_->lanes; }
   std::size_t scratch_bytes() const override;
   void root(double* node) const override;
+  bool narrows() const override { return true; }
   double bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                void* scratch) const override;
   void split(double* node, double* other, const Outcome& outcome) const override;
@@ -49,8 +58,12 @@ class Boxes : public Scheme {
              const std::function<void(int, double, double)>& told) const override;
 
  private:
+  struct Finisher;
   // Close a box by linear programs that branch on its few unstable neurons.
-  void finish(double cutoff, double* node, Outcome& outcome, void* scratch) const;
+  void finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
+              void* scratch) const;
+  bool solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finisher& own,
+              void* scratch, double& most) const;
   int unstable(double* node) const;
 
   Settings settings_;
@@ -60,10 +73,9 @@ class Boxes : public Scheme {
 // Signs of neurons on the whole set, bounded by linear programs.
 class Signs : public Scheme {
  public:
-  // Neurons between `low` and `high`, on the whole set or on a box of it.
-  Signs(std::shared_ptr<const Model> model, const BoundTable* table, std::vector<double> low,
+  // Neurons between `low` and `high` on the whole set.
+  Signs(std::shared_ptr<Model> model, const BoundTable* table, std::vector<double> low,
         std::vector<double> high);
-  Signs(std::shared_ptr<const Model> model, const BoundTable* table, Ranges ranges);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return 1; }
   std::size_t scratch_bytes() const override { return table_->program_bytes(*model_); }
@@ -76,6 +88,8 @@ class Signs : public Scheme {
   const Ranges& ranges() const { return ranges_; }
 
  private:
+  std::vector<double> low_, high_;
+  std::vector<int> rows_;
   Ranges ranges_;
   SignLayout layout_;
 };

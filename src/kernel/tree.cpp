@@ -21,9 +21,11 @@ std::uint64_t Store::put(const double* node) {
     slot = free_.back();
     free_.pop_back();
   } else {
-    slot = next_++;
-    if (slot / kChunk >= chunks_.size())
+    if (next_ / kChunk >= chunks_.size()) {
+      free_.reserve((chunks_.size() + 1) * kChunk);
       chunks_.push_back(std::make_unique<double[]>(kChunk * stride_));
+    }
+    slot = next_++;
   }
   std::memcpy(at(slot), node, stride_ * sizeof(double));
   return slot;
@@ -43,12 +45,16 @@ struct Tree::Crew {
   std::atomic<bool> stop{false};
 };
 
-Tree::Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance, bool journal)
+Tree::Tree(std::shared_ptr<Scheme> scheme, Tolerance tolerance, bool journal)
     : scheme_(std::move(scheme)), model_(scheme_->model()), tolerance_(tolerance),
       journaling_(journal), stride_(scheme_->stride() + (journal ? 1 : 0)), store_(stride_),
-      value_(-kInfinity), cutoff_(-kInfinity) {}
+      value_(-kInfinity), cutoff_(-kInfinity) {
+  values_.reserve(kPool + 1);
+  points_.reserve(kPool + 1);
+}
 
 void Tree::push(const double* node) {
+  if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
   heap_.emplace_back(node[0], store_.put(node));
   std::push_heap(heap_.begin(), heap_.end());
 }
@@ -65,41 +71,70 @@ bool Tree::pop(double* node) {
 }
 
 void Tree::give_back(std::vector<double>& stack) {
-  for (std::size_t at = 0; at < stack.size(); at += stride_) push(stack.data() + at);
+  std::size_t at = 0;
+  try {
+    for (; at < stack.size(); at += stride_) push(stack.data() + at);
+  } catch (...) {  // out of memory: the others stay
+    stack.erase(stack.begin(), stack.begin() + std::ptrdiff_t(at));
+    throw;
+  }
   stack.clear();
   waiting_nodes_ = heap_.size();
 }
 
 void Tree::add(const double* node) {
   std::lock_guard lock(mutex_);
-  std::vector<double> own(node, node + scheme_->stride());
-  if (journaling_) own.push_back(double(++numbered_));
+  std::vector<double> own(node, node + stride_);
+  if (journaling_ && own.back() == 0.0) own.back() = double(numbered_ + 1);
+  reserve_lines(1);
   push(own.data());
+  if (journaling_) numbered_ = std::max(numbered_, std::uint64_t(own.back()));
+  write(Kind::add, number(own.data()), -kInfinity);
 }
 
-bool Tree::take(double* node) {
+std::size_t Tree::take(std::size_t most, double* nodes) {
   std::lock_guard lock(mutex_);
   for (Rest& rest : rests_) give_back(rest.stack);
-  std::vector<double> own(stride_);
-  if (!pop(own.data())) return false;
-  std::copy(own.begin(), own.begin() + scheme_->stride(), node);
-  return true;
+  const std::size_t count = std::min(most, heap_.size());
+  reserve_lines(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    pop(nodes + i * stride_);
+    write(Kind::take, number(nodes + i * stride_), -kInfinity);
+  }
+  return count;
+}
+
+void Tree::close(double bound) {
+  closed_ = std::max(closed_, bound);
+  write(Kind::close, 0.0, bound);
 }
 
 void Tree::plant() {
-  std::vector<double> node(scheme_->stride(), 0.0);
+  std::vector<double> node(stride_, 0.0);
   scheme_->root(node.data());
   add(node.data());
 }
 
 bool Tree::offer_locked(const double* x, double value) {
+  if (!(value > -kInfinity)) return false;
   const bool best = value > value_.load();
-  if (!best && !(points_.size() < kPool && value > -kInfinity)) return false;
+  auto near = [&](const std::vector<double>& other) {
+    for (int p = 0; p < model_.inputs; ++p) {
+      const double width = model_.set.upper[p] - model_.set.lower[p];
+      if (std::fabs(x[p] - other[p]) > kApart * (width > 0.0 ? width : 1.0)) return false;
+    }
+    return true;
+  };
+  for (std::size_t i = 0; i < points_.size(); ++i)
+    if (values_[i] >= value && near(points_[i])) return false;
+  std::vector<double> own(x, x + model_.inputs);
+  for (std::size_t i = points_.size(); i-- > 0;)
+    if (near(points_[i])) points_.erase(points_.begin() + i), values_.erase(values_.begin() + i);
   const auto place = std::upper_bound(values_.begin(), values_.end(), value,
                                       [](double a, double b) { return a > b; });
   const auto at = place - values_.begin();
   values_.insert(place, value);
-  points_.insert(points_.begin() + at, std::vector<double>(x, x + model_.inputs));
+  points_.insert(points_.begin() + at, std::move(own));
   if (points_.size() > kPool) points_.pop_back(), values_.pop_back();
   if (!best) return false;
   value_ = value;
@@ -130,13 +165,11 @@ std::size_t Tree::open() const {
 }
 
 void Tree::snapshot(std::vector<double>& nodes) {
-  const std::size_t width = scheme_->stride();
   nodes.clear();
   for (const auto& [bound, slot] : heap_)
-    nodes.insert(nodes.end(), store_.at(slot), store_.at(slot) + width);
+    nodes.insert(nodes.end(), store_.at(slot), store_.at(slot) + stride_);
   for (const Rest& rest : rests_)
-    for (std::size_t at = 0; at < rest.stack.size(); at += stride_)
-      nodes.insert(nodes.end(), rest.stack.data() + at, rest.stack.data() + at + width);
+    nodes.insert(nodes.end(), rest.stack.begin(), rest.stack.end());
 }
 
 std::vector<std::vector<double>> Tree::candidates() {
@@ -151,17 +184,23 @@ std::vector<double> Tree::journal() {
   return found;
 }
 
-void Tree::write(Kind kind, const double* node, double place, double x, double y) {
-  lines_.insert(lines_.end(), {double(int(kind)), number(node), place, x, y});
+void Tree::reserve_lines(std::size_t count) {
+  const std::size_t size = lines_.size() + count * kLineNumbers;
+  if (journaling_ && size > lines_.capacity()) lines_.reserve(2 * size);
+}
+
+void Tree::write(Kind kind, double number, double bound, double place, double x, double y) {
+  if (journaling_)
+    lines_.insert(lines_.end(), {double(int(kind)), number, place, x, y, bound});
 }
 
 // Everything a thread needs, allocated once.
 struct Tree::Worker {
-  int lanes, count = 0;
-  bool idle = false;
+  int lanes, count = 0, followed = 0;  // nodes of the batch; those followed up so far
+  bool idle = false, copied = false;  // whether `before` is the batch as it was taken
   double closed = -kInfinity, operations = 0.0;
   std::vector<char> scratch;
-  std::vector<double> batch, before, points, x, start, other;
+  std::vector<double> batch, before, points, x, start, other, ascent;
   std::vector<double*> nodes;
   std::vector<Outcome> outcomes;
 
@@ -169,7 +208,8 @@ struct Tree::Worker {
       : lanes(scheme.batch()), scratch(scheme.scratch_bytes()), batch(stride * lanes),
         before(journal ? stride * lanes : 0),
         points(std::size_t(lanes) * scheme.model().inputs), x(scheme.model().inputs),
-        start(x.size()), other(stride), nodes(lanes), outcomes(lanes) {
+        start(x.size()), other(stride), ascent(ascent_doubles(scheme.model())),
+        nodes(lanes), outcomes(lanes) {
     for (int i = 0; i < lanes; ++i) nodes[i] = batch.data() + i * stride;
   }
 };
@@ -177,10 +217,10 @@ struct Tree::Worker {
 // The next batch: from the private stack, then from the open list. Nodes that cannot
 // beat the cutoff any more are closed with the bound they have.
 void Tree::fill(Crew& crew, Worker& worker, std::vector<double>& stack, double cutoff) {
-  worker.count = 0;
   auto close = [&](const double* node) {
+    reserve_lines(1);
     worker.closed = std::max(worker.closed, node[0]);
-    if (journaling_) write(Kind::close, node, -1.0, node[0], 0.0);
+    write(Kind::close, number(node), node[0]);
   };
   std::unique_lock lock(mutex_, std::defer_lock);
   if (journaling_) lock.lock();
@@ -196,12 +236,10 @@ void Tree::fill(Crew& crew, Worker& worker, std::vector<double>& stack, double c
   if (!lock.owns_lock()) lock.lock();
   while (worker.count < worker.lanes && pop(worker.nodes[worker.count])) {
     if (worker.idle) crew.idle--, worker.idle = false;
-    double* node = worker.nodes[worker.count];
-    if (node[0] > cutoff) {
-      ++worker.count;
-      continue;
-    }
+    double* node = worker.nodes[worker.count++];
+    if (node[0] > cutoff) continue;
     close(node);  // so are all the others
+    --worker.count;
     if (journaling_) continue;
     heap_.clear();
     waiting_nodes_ = 0;
@@ -215,17 +253,22 @@ void Tree::fill(Crew& crew, Worker& worker, std::vector<double>& stack, double c
 void Tree::meet(Crew& crew, Worker& worker, const Outcome& outcome) {
   const Set& set = model_.set;
   for (int p = 0; p < model_.inputs; ++p)
-    worker.start[p] = std::clamp(outcome.point[p], set.lower[p], set.upper[p]);
+    worker.start[p] =
+        set.nearest(p, std::clamp(outcome.point[p], set.lower[p], set.upper[p]));
   worker.x = worker.start;
-  double value = ascend(model_, worker.x.data());
-  if (set.half_spaces() && !feasible(model_, worker.x.data())) {
+  double value = ascend(model_, worker.x.data(), worker.ascent.data());
+  if (!set.free() && !feasible(model_, worker.x.data())) {
     worker.x = worker.start;
-    std::vector<double> buffer(2 * (model_.widest + 1));
-    value = evaluate(model_, worker.x.data(), buffer.data());
+    value = evaluate(model_, worker.x.data(), worker.ascent.data());
     if (!feasible(model_, worker.x.data())) {
       std::lock_guard lock(mutex_);
-      if (candidates_.size() == kPool) candidates_.erase(candidates_.begin());
-      candidates_.push_back(worker.x);
+      std::vector<double> own;
+      if (candidates_.size() == kPool) {  // the oldest makes room
+        own = std::move(candidates_.front());
+        candidates_.erase(candidates_.begin());
+      }
+      own = worker.x;
+      candidates_.push_back(std::move(own));
       return;
     }
   }
@@ -237,24 +280,26 @@ void Tree::meet(Crew& crew, Worker& worker, const Outcome& outcome) {
 void Tree::follow(Worker& worker, int lane, std::vector<double>& stack) {
   const Outcome& out = worker.outcomes[lane];
   double* node = worker.nodes[lane];
-  worker.closed = std::max(worker.closed, out.dropped);
-  if (out.fate == Fate::stuck) worker.closed = std::max(worker.closed, node[0]);
+  const bool ends = out.fate == Fate::closed || out.fate == Fate::stuck;
+  const double removed = out.fate == Fate::stuck ? std::max(out.dropped, node[0]) : out.dropped;
   std::unique_lock lock(mutex_, std::defer_lock);
   if (journaling_) {
     lock.lock();
-    if (out.fate == Fate::closed) write(Kind::close, node, -1.0, out.dropped, 0.0);
-    if (out.fate == Fate::stuck)
-      write(Kind::close, node, -1.0, std::max(out.dropped, node[0]), 0.0);
-    if (out.fate == Fate::split || out.fate == Fate::again)
-      scheme_->clips(worker.before.data() + lane * stride_, node,
-                     [&](int p, double low, double high) {
-                       write(Kind::clip, node, p, low, high);
-                     });
+    reserve_lines(std::size_t(model_.inputs) + 2);
+    const double own = number(node);
+    const std::function<void(int, double, double)> clipped =
+        [&](int p, double low, double high) {
+          write(Kind::clip, own, removed, p, low, high);
+        };
+    if (ends) write(Kind::close, own, removed);
+    if (!ends && removed > -kInfinity) write(Kind::exclude, own, removed);
+    if (!ends) scheme_->clips(worker.before.data() + lane * stride_, node, clipped);
+    if (out.fate == Fate::split)
+      write(Kind::split, own, -kInfinity, out.place, out.middle, double(numbered_ + 1));
   }
+  worker.closed = std::max(worker.closed, removed);
   if (out.fate == Fate::again) stack.insert(stack.end(), node, node + stride_);
   if (out.fate != Fate::split) return;
-  if (journaling_)
-    write(Kind::split, node, out.place, out.middle, double(numbered_ + 1));
   std::copy(node, node + stride_, worker.other.begin());
   scheme_->split(node, worker.other.data(), out);
   for (double* part : {node, worker.other.data()}) {
@@ -263,15 +308,49 @@ void Tree::follow(Worker& worker, int lane, std::vector<double>& stack) {
   }
 }
 
+// Room on the stack for all parts of a batch, and for the batch itself.
+void Tree::make_room(Worker& worker, std::vector<double>& stack) {
+  const std::size_t size = stack.size() + 2 * std::size_t(worker.lanes) * stride_;
+  if (size > stack.capacity()) stack.reserve(2 * size);
+}
+
+void Tree::work(Crew& crew, Rest& rest) {
+  Worker worker(*scheme_, stride_, journaling_);
+  auto settle = [&] {
+    std::lock_guard lock(mutex_);
+    closed_ = std::max(closed_, worker.closed);
+    operations_ += worker.operations;
+  };
+  try {
+    explore_batches(crew, worker, rest);
+  } catch (...) {  // out of memory
+    for (int i = worker.followed; i < worker.count; ++i) {
+      // As it was taken, or as it is by now, and no point that it lost beats `dropped`.
+      const double* node = worker.copied ? worker.before.data() + i * stride_ : worker.nodes[i];
+      rest.stack.insert(rest.stack.end(), node, node + stride_);
+      if (!worker.copied) worker.closed = std::max(worker.closed, worker.outcomes[i].dropped);
+    }
+    settle();
+    throw;
+  }
+  settle();
+}
+
 // One thread: bound batches of nodes from the top of a private stack, so that a batch
 // holds close relatives and memory stays small; give the stack back to the shared list
 // after `dive` nodes, which keeps the search close to best-first.
-void Tree::work(Crew& crew, Rest& rest) {
-  Worker worker(*scheme_, stride_, journaling_);
+void Tree::explore_batches(Crew& crew, Worker& worker, Rest& rest) {
   const int d = model_.inputs;
   std::vector<double>& stack = rest.stack;
   while (!crew.stop.load(std::memory_order_relaxed)) {
     const double cutoff = cutoff_.load();
+    worker.count = worker.followed = 0;
+    worker.copied = false;
+    make_room(worker, stack);
+    for (int i = 0; i < worker.lanes; ++i) {
+      worker.outcomes[i] = Outcome{};
+      worker.outcomes[i].point = worker.points.data() + std::size_t(i) * d;
+    }
     fill(crew, worker, stack, cutoff);
     if (worker.count == 0) {
       if (crew.idle.load() == crew.budget.threads) break;
@@ -279,20 +358,19 @@ void Tree::work(Crew& crew, Rest& rest) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
-    for (int i = 0; i < worker.count; ++i) {
-      worker.outcomes[i] = Outcome{};
-      worker.outcomes[i].point = worker.points.data() + std::size_t(i) * d;
-    }
     if (journaling_) worker.before = worker.batch;
+    worker.copied = journaling_;
     worker.operations += scheme_->bound(cutoff, worker.nodes.data(), worker.count,
                                         worker.outcomes.data(), worker.scratch.data());
     int whole = 0;
     for (int i = 0; i < worker.count; ++i) {
       if (worker.outcomes[i].value > value_.load()) meet(crew, worker, worker.outcomes[i]);
       follow(worker, i, stack);
+      worker.followed = i + 1;
       whole += worker.outcomes[i].whole;
     }
     rest.dived += worker.count;
+    worker.count = worker.followed = 0;
     const std::int64_t total = crew.nodes += whole;
     if (double(total) >= crew.budget.nodes) crew.stop = true;
     if (crew.timed && std::chrono::steady_clock::now() >= crew.deadline) crew.stop = true;
@@ -304,9 +382,6 @@ void Tree::work(Crew& crew, Rest& rest) {
       rest.dived = 0;
     }
   }
-  std::lock_guard lock(mutex_);
-  closed_ = std::max(closed_, worker.closed);
-  operations_ += worker.operations;
 }
 
 std::int64_t Tree::explore(const Budget& budget) {
@@ -331,7 +406,13 @@ std::int64_t Tree::explore(const Budget& budget) {
     }
   };
   std::vector<std::thread> others;
-  for (int t = 1; t < budget.threads; ++t) others.emplace_back(guarded, t);
+  try {
+    others.reserve(budget.threads);
+    for (int t = 1; t < budget.threads; ++t) others.emplace_back(guarded, t);
+  } catch (...) {  // no thread to be had
+    errors[0] = std::current_exception();
+    crew.stop = true;
+  }
   guarded(0);
   for (std::thread& thread : others) thread.join();
   for (const std::exception_ptr& error : errors)

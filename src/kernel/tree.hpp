@@ -26,7 +26,7 @@ class Store {
   explicit Store(std::size_t stride) : stride_(stride) {}
   std::uint64_t put(const double* node);
   double* at(std::uint64_t slot);
-  void release(std::uint64_t slot) { free_.push_back(slot); }
+  void release(std::uint64_t slot) noexcept { free_.push_back(slot); }  // has room
 
  private:
   static constexpr std::size_t kChunk = 1024;
@@ -48,27 +48,37 @@ struct Budget {
   bool eager = false;
 };
 
-// What the journal of a tree tells, five numbers a line: the kind, the node and
-//   split  place, split point, number of the first child (the second has the next one)
-//   clip   input, its new lower and upper end
-//   close  -1, the bound, 0
-enum class Kind : int { split = 0, clip = 1, close = 2 };
+// What the journal of a tree tells, six numbers a line: the kind, the node, three numbers,
+// and the bound of what the line removes (no point of that is better; minus infinity if it
+// removes nothing). So the largest bound of all lines is `Tree::closed`.
+//   split    place, split point, number of the first child (the second has the next one)
+//   clip     input, its new lower and upper end; what is between old and new is removed
+//   close    -1, 0, 0; the node is removed (node 0: something that `Tree::close` was told)
+//   exclude  -1, 0, 0; points of the node that its cut excludes are removed
+//   add      -1, 0, 0; the node is open from now on: a root, or one that was taken
+//   take     -1, 0, 0; the node was handed out
+enum class Kind : int { split = 0, clip = 1, close = 2, exclude = 3, add = 4, take = 5 };
+constexpr std::size_t kLineNumbers = 6;
 
 class Tree {
  public:
   // With a journal nodes are numbered, from 1 on, and what becomes of them is written down.
-  Tree(std::shared_ptr<const Scheme> scheme, Tolerance tolerance, bool journal);
+  // The number is the last of a node's doubles, here and where nodes are handed in or out;
+  // it is kept, but zero means a new node.
+  Tree(std::shared_ptr<Scheme> scheme, Tolerance tolerance, bool journal);
 
-  void add(const double* node);      // a node of the scheme
+  std::size_t stride() const { return stride_; }  // doubles of a node
+  void add(const double* node);
   void plant();                      // the root
-  bool take(double* node);           // the open node of the largest bound
+  // The open nodes of the largest bounds, at most so many; returns how many.
+  std::size_t take(std::size_t most, double* nodes);
   bool offer(const double* x);       // a feasible point; true if it is the best so far
   std::int64_t explore(const Budget& budget);
 
   // What follows is to be asked between two calls of `explore`, not during one.
   double bound() const;              // no point of the nodes given is better: proved
   double closed() const { return closed_; }  // nor of what was closed or left out
-  void close(double bound) { closed_ = bound > closed_ ? bound : closed_; }  // elsewhere
+  void close(double bound);          // what was proved elsewhere of nodes that were taken
   double value() const { return value_.load(); }
   double cutoff() const { return cutoff_.load(); }
   std::size_t open() const;
@@ -78,7 +88,7 @@ class Tree {
   const std::vector<std::vector<double>>& points() const { return points_; }
   std::vector<std::vector<double>> candidates();
   std::vector<double> journal();     // its lines since the last call
-  const Scheme& scheme() const { return *scheme_; }
+  Scheme& scheme() const { return *scheme_; }
 
  private:
   struct Crew;
@@ -91,9 +101,16 @@ class Tree {
   };
   // Scratch of one thread.
   struct Worker;
+  // Incumbents that are kept, the best of those that differ by the share kApart of some
+  // input's range; as many candidates.
   static constexpr std::size_t kPool = 8;
+  static constexpr double kApart = 1e-3;
 
+  // Memory may run out anywhere, and a node that is lost is a wrong bound. So room is made
+  // before nodes are moved, and what a thread has not followed up goes back to its stack.
   void work(Crew& crew, Rest& rest);
+  void explore_batches(Crew& crew, Worker& worker, Rest& rest);
+  void make_room(Worker& worker, std::vector<double>& stack);
   void fill(Crew& crew, Worker& worker, std::vector<double>& stack, double cutoff);
   void meet(Crew& crew, Worker& worker, const Outcome& outcome);
   void follow(Worker& worker, int lane, std::vector<double>& stack);
@@ -101,10 +118,13 @@ class Tree {
   bool pop(double* node);
   void give_back(std::vector<double>& stack);
   bool offer_locked(const double* x, double value);
-  void write(Kind kind, const double* node, double place, double x, double y);
+  // A line of the journal, if there is one.
+  void reserve_lines(std::size_t count);
+  void write(Kind kind, double number, double bound, double place = -1.0, double x = 0.0,
+             double y = 0.0);
   double number(const double* node) const { return journaling_ ? node[stride_ - 1] : 0.0; }
 
-  std::shared_ptr<const Scheme> scheme_;
+  std::shared_ptr<Scheme> scheme_;
   const Model& model_;
   Tolerance tolerance_;
   bool journaling_;

@@ -20,9 +20,11 @@ struct Work {
   Vec *lower, *upper, *centre, *radius, *cut, *slopes_of_set, *scaled, *inverse;
   Vec *multipliers, *moved_by, *tied_by, *way;
   HalfSpace *half_spaces, *others;
-  double* forward;  // for one point, through every neuron
+  double *depths, *ranked;  // how deep half-spaces of the set cut
+  Vec *lowest, *highest;  // of a region around data: its first few ends, input by input
+  double *forward, *at;  // for one point, through every neuron, and the point
   // Every neuron: bounds, lines, status, dependence on the inputs for the smear.
-  Vec *low, *high, *slope, *shift, *under, *alpha, *coefficient, *smear;
+  Vec *low, *high, *slope, *shift, *under, *under_shift, *alpha, *coefficient, *smear;
   Mask *unstable, *on;
   // Rule 1: alpha = clip(middle + scale * deviation).
   Vec *middle, *scale;
@@ -49,9 +51,13 @@ struct Work {
     slopes_of_set = vec(d), scaled = vec(halves * d), inverse = vec(halves * d);
     multipliers = vec(kTile * halves), moved_by = vec(d), tied_by = vec(d), way = vec(d);
     half_spaces = arena.take<HalfSpace>(halves), others = arena.take<HalfSpace>(halves);
-    forward = arena.take<double>(2 * (m.widest + 1));
+    depths = arena.take<double>(halves), ranked = arena.take<double>(halves);
+    std::size_t few = 0;
+    for (const Near& near : m.set.near) few = few > near.count ? few : near.count;
+    lowest = vec(few * d), highest = vec(few * d);
+    forward = arena.take<double>(2 * (m.widest + 1)), at = arena.take<double>(d);
     low = vec(n), high = vec(n), slope = vec(n), shift = vec(n), under = vec(n);
-    alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
+    under_shift = vec(m.smooth ? n : 0), alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
     unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
     middle = vec(n), scale = vec(n);
     const std::size_t e = m.stacks.size();

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from ennopt.cli import main
+from ennopt.domain import Domain
 from ennopt.log import ProgressLog
-from ennopt.network import Ensemble, read_npz
+from ennopt.network import Ensemble, Network, read_npz
 from ennopt.result import Progress, Result, Status
 from oracles import exact_maximum, random_domain, random_ensemble, random_network
 
@@ -83,6 +85,111 @@ def test_bounds_come_in_every_form(case, tmp_path, capsys, form):
     assert (-2 if form == "one" else -1e-3) <= x["dose"] <= 2.5
 
 
+FORMS = {
+    "options": "",
+    "top.toml": 'constraints = ["dose + heat <= 0.5", "-dose <= 0.2"]\ndose = [-1, 1]',
+    "text.toml": 'constraints = "-0.2 <= dose <= 0.5 - heat"\nheat = 0.25\ndose = 0.25',
+    "table.toml": '[bounds]\nconstraints = ["dose + heat <= 0.5", "dose >= -0.2"]',
+    "beside.toml": (
+        'constraints = ["dose + heat <= 0.5"]\n'
+        '[bounds]\nconstraints = ["dose >= -0.2"]\nheat = 0.25\n'
+    ),
+    "c.csv": "name,lower,upper\ndose,-1,1\ndose + heat <= 0.5,,\n-dose <= 0.2, ,\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_constraints_come_in_every_form(case, tmp_path, capsys, form):
+    path, ensemble, _ = case
+    ensemble.on_box([-1, -1], [1, 1]).save(path)
+    extra = ["--constraint", "dose + heat <= 0.5", "--constraint", "-dose <= 0.2"]
+    if form != "options":
+        (tmp_path / form).write_text(FORMS[form])
+        extra = ["--bounds", str(tmp_path / form)]
+    extra += ["--fix", "heat=0.25"]
+    assert main(["solve", str(path), "--json", "--quiet", *extra]) == 0
+    answer = Result.from_json(capsys.readouterr().out)
+    assert answer.by_name["heat"] == 0.25
+    assert -0.2 - 1e-6 <= answer.by_name["dose"] <= 0.25 + 1e-6
+    low = 0.25 if form == "text.toml" else -0.2
+    line = Domain([low, 0.25], [0.25, 0.25])
+    exact, _ = exact_maximum(ensemble, line)
+    assert answer.value == pytest.approx(exact, rel=1e-4, abs=1e-4)
+    assert len(answer.constraints) == 2
+
+
+def test_a_summary_says_how_constraints_are_met(tmp_path, capsys):
+    net = Network([[[1.0, 1.0]]], [[0.0]])
+    path = tmp_path / "sum.npz"
+    Ensemble([net], input_names=("dose", "flow rate")).on_box([0, 0], [9, 9]).save(path)
+    words = ["--constraint", "dose + 2*`flow rate` <= 12", "--constraint=-dose>=-100"]
+    assert main(["solve", str(path), "--quiet", "--gap", "1e-9", *words]) == 0
+    out = capsys.readouterr().out
+    assert "  dose + 2*`flow rate` <= 12: at its limit\n" in out
+    assert re.search(r"\n  -dose>=-100: 91\S* to spare\n", out)
+    assert main(["inspect", str(path), *words, "--fix", "flow rate = -1"]) == 0
+    assert "on the box" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--constraint", "dose + haet <= 1"], "got 'haet' .*Did you mean heat?"),
+        (["--constraint", "dose < 1"], "got '<'"),
+        (["--constraint", "-heat*dose <= 1"], "product of inputs"),
+        (["--constraint", "dose + heat"], "a comparison"),
+        (["--fix", "dose"], "Expected NAME=VALUE, got 'dose' at --fix"),
+        (["--fix", "dose=high"], "Expected a number, got 'high' at --fix"),
+        (["--fix", "dosis=1"], "got 'dosis'. Did you mean dose"),
+        (["--fix", "dose=inf"], "finite number"),
+        (["--fix", "dose=1", "--fix", "dose=2"], "got it twice for dose"),
+    ],
+)
+def test_a_slip_in_a_constraint_is_one_line(case, capsys, extra, message):
+    assert main(["solve", str(case[0]), *extra]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ennopt: error: Expected ")
+    assert err.count("\n") == 1
+    assert re.search(message, err)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("b.toml", 'constraints = ["dose <= 1", 3]', "a list of texts"),
+        ("b.toml", 'constraints = ["dose <= heta"]', "got 'heta'"),
+        ("b.toml", "constraints = [0, 1]", "unknown input constraints"),
+        ("b.csv", "name,lower,upper\ndose <= heta,,\n", "got 'heta'"),
+        ("b.csv", "name,lower,upper\ndose,,\n", "two numbers"),
+        ("b.csv", "name,lower,upper\ndose <= 3,0,1\n", "unknown input dose <= 3"),
+    ],
+)
+def test_a_slip_in_a_file_of_constraints_is_told(
+    case, tmp_path, capsys, name, text, message
+):
+    (tmp_path / name).write_text(text)
+    assert main(["solve", str(case[0]), "--bounds", str(tmp_path / name)]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_convert_records_fixed_inputs_and_refuses_constraints(case, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    arguments = ["convert", str(case[0]), str(out), "--fix", "heat=3"]
+    assert main(arguments) == 0
+    assert read_npz(out).lower[1] == read_npz(out).upper[1] == 3
+    (tmp_path / "b.toml").write_text('constraints = ["dose <= heat"]')
+    assert main([*arguments, "--bounds", str(tmp_path / "b.toml")]) == 2
+    assert "'dose <= heat': a model file records no" in capsys.readouterr().err
+
+
+def test_constraints_need_bounds(tmp_path, rng, capsys):
+    path = tmp_path / "bare.npz"
+    random_ensemble(rng).save(path)
+    for command in ("solve", "inspect"):
+        assert main([command, str(path), "--constraint", "x0 <= x1"]) == 2
+        assert "got none" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["solve", "inspect", "convert"])
 def test_data_bounds_what_the_file_of_bounds_leaves_out(
     case, tmp_path, capsys, command
@@ -140,6 +247,7 @@ def test_methods_are_listed(capsys):
     text = capsys.readouterr().out
     assert "bigm" in text
     assert "highs" in text
+    assert "activations other than ReLU: auto, box\n" in text
 
 
 def bad_npz(path, **arrays):

@@ -65,14 +65,14 @@ def hard_model() -> LinearModel:
 
 @every
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_random_milps_agree_with_enumeration(name, seed):
+@given(seed=st.integers(0, 2**32 - 1), brisk=st.booleans())
+def test_random_milps_agree_with_enumeration(name, seed, brisk):
     rng = np.random.default_rng(seed)
     model = LinearModel.of(
         np.zeros(4), np.full(4, 3.0), rng.normal(size=4), rng.normal(size=(3, 4)),
         upper_rows=rng.random(3), integer=np.ones(4), offset=float(rng.normal()),
     )  # fmt: skip
-    found = backend(name).solve(model, SolveOptions(gap=1e-9))
+    found = backend(name).solve(model, SolveOptions(gap=1e-9, brisk=brisk))
     best = enumerated(model)
     assert found.status is MilpStatus.OPTIMAL
     assert found.value == pytest.approx(best, abs=1e-6)
@@ -270,6 +270,50 @@ def test_cuts_stay_within_their_limit_most_violated_first(name):
 
 
 @cutting
+def test_a_separation_may_end_the_solve_when_it_is_used_up(name):
+    model = hard_model()
+
+    def source(point, integral):
+        value = float(model.objective @ point)
+        return [Inequality(np.arange(60), model.objective, value - 1e-3 * abs(value))]
+
+    separation = Separation(source, limit=2, ends=True)
+    found = backend(name).solve(model, hooks=SolveHooks(separations=(separation,)))
+    assert found.status is MilpStatus.NODE_LIMIT
+    assert found.cuts <= 2
+    assert np.isfinite(found.bound)
+
+
+@every
+def test_without_presolve_the_optimum_is_the_same(name):
+    found = backend(name).solve(knapsack(), SolveOptions(gap=0.0, presolve=False))
+    assert found.status is MilpStatus.OPTIMAL
+    assert found.value == pytest.approx(enumerated(knapsack()))
+
+
+def test_a_limit_of_cuts_counts_those_that_the_solver_took():
+    """SCIP drops most of many parallel cuts; those offered once used up the limit."""
+    model, offered = hard_model(), []
+    mean = np.abs(model.objective).mean()
+
+    def source(point, integral):
+        value = float(model.objective @ point)
+        cuts = [  # as good as parallel: one of them is enough
+            Inequality(np.arange(60), model.objective, value - mean * (k + 1) / 1e4)
+            for k in range(10)
+        ]
+        offered.extend(cuts)
+        return cuts
+
+    found = backend("scip").solve(
+        model, SolveOptions(node_limit=5),
+        SolveHooks(separations=(Separation(source, limit=12),)),
+    )  # fmt: skip
+    assert 0 < found.cuts < len(offered)
+    assert len(offered) > 20  # asked again although 20 were offered
+
+
+@cutting
 def test_inequalities_at_solutions_need_not_reject_them(name):
     model = knapsack()
     calls = []
@@ -307,6 +351,7 @@ def test_a_survey_returns_fractional_solutions_of_the_relaxation(name):
     found = backend(name).solve(model, SolveOptions(survey=20))
     assert found.status is MilpStatus.NODE_LIMIT
     assert found.surveyed.shape == (20, 60)
+    assert found.x is None  # no time goes into heuristics
     relaxed = model.relaxed()
     root = backend("highs").solve(relaxed).value
     for point in found.surveyed:

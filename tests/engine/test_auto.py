@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Group, Rows, Values
+from ennopt.domain.regions import NearRows
 from ennopt.engine.auto import Auto
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
@@ -42,6 +43,37 @@ def test_in_between_the_unstable_neurons_decide(rng):
     choice = Auto().choose(Problem(ensemble, thin))
     assert choice.method == NeuronSearch()
     assert "few enough" in choice.reason
+
+
+@pytest.mark.parametrize("inputs", [8, 12])
+def test_constraints_and_whole_numbers_change_nothing(inputs, rng):
+    box = random_domain(rng, inputs)
+    rows = Rows(np.ones((1, inputs)), [box.centre.sum()], [np.inf])
+    values = Values.of(inputs, lists={0: [box.lower[0], box.upper[0]]})
+    domain = Domain(box.lower, box.upper, rows=rows, values=values)
+    ensemble = random_ensemble(rng, 3, inputs, (20, 20))
+    plain, other = (Auto().choose(Problem(ensemble, d)) for d in (box, domain))
+    assert plain == other
+
+
+def test_a_category_counts_as_one_input(rng):
+    group = Group("kind", tuple(range(6)), tuple("abcdef"))
+    values = Values.of(12, whole=range(6))
+    domain = Domain(np.zeros(12), np.ones(12), values=values, groups=(group,))
+    choice = Auto().choose(Problem(random_ensemble(rng, 2, 12, (5,)), domain))
+    assert choice.method == BoxSearch()
+    assert "7 inputs" in choice.reason
+
+
+def test_regions_around_data_are_branched_on_by_inputs(rng):
+    data = rng.random((5, 12))
+    ensemble = random_ensemble(rng, 2, 12, (5,))
+    near = Domain([0.0] * 12, [1.0] * 12, regions=(NearRows.rows(data, [0.2] * 12),))
+    choice = Auto().choose(Problem(ensemble, near))
+    assert choice.method == BoxSearch()
+    assert "near rows of data" in choice.reason
+    with pytest.raises(ValueError, match="near rows of data"):
+        NeuronSearch().solve(Problem(ensemble, near), Tools())
 
 
 def test_answers_agree_with_enumeration():

@@ -6,7 +6,7 @@ from ways import MODULE, SETS, boxes_in, fresh, settings_of
 
 from ennopt.engine.compiled import compile_model
 from ennopt.engine.node import bound_nodes
-from ennopt.engine.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import ON, BoxLayout, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.network import Ensemble
 from oracles import (
     DEGENERATE,
@@ -52,7 +52,7 @@ def compare(case, settings, name, rows, cutoff, slack, ties):
     alive = spec.fate != Fate.CLOSED
     close(told[:, 4], spec.dropped)
     np.testing.assert_array_equal(told[alive, 0], spec.fate[alive])
-    np.testing.assert_array_equal(mine.flag[alive], nodes.flag[alive])
+    np.testing.assert_array_equal(mine.past[alive], nodes.past[alive])
     for field in ("bound", "lower", "upper"):
         close(getattr(mine, field)[alive], getattr(nodes, field)[alive])
     unstable = (nodes.states < ON) & alive[:, None]
@@ -180,3 +180,28 @@ def test_a_node_is_bounded_alike_whatever_its_neighbours_in_the_lanes(name, rng)
             np.testing.assert_allclose(
                 alone[0][0, :15], together[0][i, :15], rtol=1e-9, atol=1e-12
             )
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3])
+def test_kernel_and_specification_lay_out_a_box_alike(cuts):
+    for inputs, neurons in [(1, 0), (3, 8), (5, 13)]:
+        mine = BoxLayout(inputs, neurons, cuts)
+        theirs = MODULE.BoxLayout(inputs, neurons, cuts)
+        assert mine.stride == theirs.stride
+        each = [2 + k * (1 + inputs) + i for k in range(cuts) for i in (0, 1)]
+        assert theirs.places() == [*each, mine.lower, mine.upper, mine.states]
+    assert BoxLayout(5, 0).stride == 3 + 3 * 5
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_a_layout_gives_back_what_was_packed(cuts, rng):
+    layout = BoxLayout(4, 11, cuts)
+    parts = (
+        rng.normal(size=(7, 2)), rng.normal(size=(7, cuts, 5)),
+        rng.normal(size=(7, 4)), rng.normal(size=(7, 4)),
+        rng.integers(0, 256, size=(7, 11)).astype(np.uint8),
+    )  # fmt: skip
+    rows = layout.pack(*parts)
+    assert rows.shape == (7, layout.stride)
+    for part, found in zip(parts, layout.unpack(rows), strict=True):
+        np.testing.assert_array_equal(part, found)

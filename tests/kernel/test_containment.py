@@ -7,7 +7,8 @@ import pytest
 from ways import WAYS, boxes_in, fresh
 
 from ennopt.domain import Domain
-from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings, Past
+from ennopt.network import Ensemble, Network
 from oracles import (
     DEGENERATE,
     canonical,
@@ -160,3 +161,25 @@ def test_bounds_of_degenerate_ensembles_contain_exact_optima(way, case, rng):
     for i in range(25):
         exact, _ = exact_maximum(ensemble, Domain(lower[i], upper[i]))
         assert found[i, 0] >= exact
+
+
+@WAYS
+@pytest.mark.parametrize("again", [False, True])
+def test_bounding_a_box_again_keeps_the_count_of_roundings(way, again):
+    """A constant, its cutoff closer than rounding: splitting is of no use."""
+    net = Network([np.zeros((2, 1)), np.ones((1, 2))], [np.ones(2), [0.0]])
+    ensemble, domain = Ensemble([net]), Domain([0.0], [1.0])
+    model = NodeModel(canonical(ensemble, domain))
+    bound = way(ensemble, domain, NodeSettings())
+    rows = Nodes.root(model).packed()
+    top = float(bound(rows, -np.inf)[0][0, 0])
+    level = top - model.noise
+    for generations in range(10):
+        nodes = Nodes.unpacked(rows, model)
+        past = Past(*(np.array([x]) for x in (again, generations)))
+        nodes.past = past.packed()
+        found, fate, _, _ = bound(nodes.packed(), level)
+        assert fate[0] == (Fate.STUCK if generations >= 8 else Fate.SPLIT)
+        told = Past.of(Nodes.unpacked(found, model).past)
+        assert not told.again[0]
+        assert told.generations[0] == generations + 1

@@ -1,15 +1,16 @@
-"""Interval and linear relaxations of ReLU layers: bounds of all pre-activations.
+"""Interval and linear relaxations of layers: bounds of all pre-activations.
 
-A neuron with ``l <= h <= u`` is off (``u <= 0``), on (``l >= 0``) or unstable; an
+A ReLU neuron with ``l <= h <= u`` is off (``u <= 0``), on (``l >= 0``) or unstable; an
 unstable one obeys ``alpha * h <= max(h, 0) <= su * h + tu`` with ``su = u / (u - l)``,
-``tu = -l * su`` and any alpha in [0, 1].
+``tu = -l * su`` and any alpha in [0, 1]. Other activations bring lines of their own.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ennopt.bounds.rounding import row_sizes
+from ennopt.activations import RELU
+from ennopt.bounds.rounding import measured_layers, row_sizes
 from ennopt.network import Array, Network
 
 Known = tuple[tuple[Array, ...], tuple[Array, ...]]
@@ -24,6 +25,7 @@ def network_bounds(
     known: Known | None = None,
     *,
     linear: bool,
+    outputs: tuple[Array, Array] | None = None,
 ) -> Known:
     """Bounds of every affine layer of a network on a box, rounding included.
 
@@ -40,14 +42,18 @@ def network_bounds(
     linear
         Whether to propagate linear bounds backwards (slower, tighter), or only
         intervals forward.
+    outputs
+        Weights and biases that the rounding of the last layer is measured by, if not
+        its own.
     """
     lows: list[Array] = []
     highs: list[Array] = []
     errors: list[Array] = []
     below, above = lower, upper  # range of the layer's inputs
+    measured = measured_layers(network, outputs)
     for k, (w, b) in enumerate(network.layers()):
         reach = np.maximum(np.abs(below), np.abs(above))
-        size = row_sizes(w, b, 2.0 * reach if k == 0 else reach)
+        size = row_sizes(*measured[k], 2.0 * reach if k == 0 else reach)
         errors.append(gamma * size)
         plus, minus = np.maximum(w, 0.0), np.minimum(w, 0.0)
         low = plus @ below + minus @ above + b - errors[k]
@@ -57,26 +63,18 @@ def network_bounds(
             low, high = np.maximum(low, known[0][k]), np.minimum(high, known[1][k])
         if linear and k > 0:
             box = lower, upper
-            top = _largest(network, k, (lows, highs), errors, w, b, box)
-            bottom = _largest(network, k, (lows, highs), errors, -w, -b, box)
+            bounds = lows, highs
+            top = _largest(network, k, bounds, errors, gamma, w, b, box)
+            bottom = _largest(network, k, bounds, errors, gamma, -w, -b, box)
             high, low = np.minimum(high, top), np.maximum(low, -bottom)
         # Two proofs of one number may cross by their rounding margins. Each is true,
         # so the number is between them.
         low, high = np.minimum(low, high), np.maximum(low, high)
         lows.append(low)
         highs.append(high)
-        below, above = np.maximum(low, 0.0), np.maximum(high, 0.0)
+        if k < len(network.activations):
+            below, above = network.activations[k].range(low, high)
     return tuple(lows), tuple(highs)
-
-
-def lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """Slope and intercept of the line above ReLU, and the slope of the line below."""
-    unstable = (low < 0.0) & (high > 0.0)
-    width = np.where(unstable, high - low, 1.0)
-    slope = np.where(unstable, high / width, np.where(low >= 0.0, 1.0, 0.0))
-    intercept = np.where(unstable, -low * slope, 0.0)
-    under = np.where(unstable, np.where(high > -low, 1.0, 0.0), slope)
-    return slope, intercept, under
 
 
 def _largest(
@@ -84,20 +82,28 @@ def _largest(
     k: int,
     bounds: tuple[list[Array], list[Array]],
     errors: list[Array],
+    gamma: float,
     rows: Array,
     constants: Array,
     box: tuple[Array, Array],
 ) -> Array:
     """Upper bounds of rows over the outputs of layer ``k - 1``, (num_rows,).
 
-    Unstable neurons take the secant above and, below, slope 1 if ``u > -l`` else 0.
+    Unstable ReLU neurons take the secant above and, below, slope 1 if ``u > -l`` else
+    0; others the lines that are best in the middle of their range.
     """
     form, c, margin = rows, constants, errors[k].copy()
     for s in range(k - 1, -1, -1):
-        slope, intercept, under = lines(bounds[0][s], bounds[1][s])
+        kind = network.activations[s]
+        lines = kind.lines(bounds[0][s], bounds[1][s])
         plus, minus = np.maximum(form, 0.0), np.minimum(form, 0.0)
-        form = plus * slope + minus * under
-        c = c + plus @ intercept + form @ network.biases[s]
+        form = plus * lines.high + minus * lines.low
+        c = c + plus @ lines.high_shift + form @ network.biases[s]
+        if kind != RELU:  # intercepts of ReLU are no larger than `form` times the sizes
+            c = c + minus @ lines.low_shift
+            margin = margin + gamma * (
+                plus @ np.abs(lines.high_shift) - minus @ np.abs(lines.low_shift)
+            )
         margin = margin + np.abs(form) @ errors[s]
         form = form @ network.weights[s]
     lower, upper = box

@@ -11,7 +11,9 @@ proportion to the pre-activation it belongs to. So rounding costs at most
 with the coefficients that really occur: one dot product per row and layer, and nothing
 that grows with the product of all weights. The sizes m are made once, from bounds of
 the neurons on the whole feasible set, which are themselves made with this rule, layer
-by layer. docs/engine.md counts the roundings behind `gamma`.
+by layer. docs/engine.md counts the roundings behind `gamma`. The intercept of a line of
+another activation than ReLU may be large where its slope is small; it adds ``gamma``
+times itself and its coefficient.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ def row_sizes(weights: Array, biases: Array, reach: Array) -> Array:
 
 
 def network_sizes(
-    network: Network, reach: Array, upper: Sequence[Array]
+    network: Network,
+    reach: Array,
+    bounds: tuple[Sequence[Array], Sequence[Array]],
+    outputs: tuple[Array, Array] | None = None,
 ) -> list[Array]:
     """The sizes m of every affine layer.
 
@@ -73,15 +78,32 @@ def network_sizes(
         One member.
     reach
         Largest absolute value of each input, (num_inputs,).
-    upper
-        Proved upper bounds of the pre-activations of the hidden layers.
+    bounds
+        Proved lower and upper bounds of the pre-activations of the hidden layers.
+    outputs
+        Weights and biases that the last layer is measured by, if not its own.
     """
     sizes = []
-    for k, (w, b) in enumerate(network.layers()):
-        most = reach if k == 0 else np.maximum(upper[k - 1], 0.0)
+    for k, (w, b) in enumerate(measured_layers(network, outputs)):
+        most = reach
+        if k > 0:
+            kind = network.activations[k - 1]
+            most = kind.reach(bounds[0][k - 1], bounds[1][k - 1])
         # Layer 0 is evaluated as centre plus radius times z, twice the reach at most.
         sizes.append(row_sizes(w, b, 2.0 * most if k == 0 else most))
     return sizes
+
+
+def measured_layers(
+    network: Network, outputs: tuple[Array, Array] | None
+) -> list[tuple[Array, Array]]:
+    """Weights and biases that rounding is measured by, layer by layer.
+
+    Outputs that were added up are measured by what they were before: what cancels
+    leaves its rounding behind.
+    """
+    layers = list(network.layers())
+    return layers if outputs is None else [*layers[:-1], outputs]
 
 
 def inherited_errors(network: Network, sizes: Sequence[Array]) -> list[Array]:

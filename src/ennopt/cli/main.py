@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from ennopt.study.cli import add_study
 from ennopt.version import VERSION
 
 EXIT_BAD_INPUT = 2
+COMPARISON = re.compile("[<>]|==")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -76,9 +78,10 @@ def _told(error: Exception) -> str:
 
 
 def _number_or_word(argument: str) -> str:
-    """Keep argparse from reading a number such as ``-1e-3`` as an option."""
+    """Keep argparse from reading ``-1e-3`` or ``-a <= 3`` as an option."""
     try:
         float(argument)
     except ValueError:
-        return argument
+        if argument.startswith("--") or not COMPARISON.search(argument):
+            return argument
     return f" {argument}" if argument.startswith("-") else argument

@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical
-from ennopt.cli.bounds import given_domain
+from ennopt.canonical import Canonical, Feature
+from ennopt.cli.bounds import add_statements, given_place
 from ennopt.cli.solve import add_model
+from ennopt.columns import Group, Number
 from ennopt.convert import load
 from ennopt.domain import Domain
 from ennopt.domain.frames import listed
@@ -32,6 +35,7 @@ def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "many neurons have a fixed sign and how wide the proved bounds are.",
     )
     add_model(parser)
+    add_statements(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run_inspect)
 
@@ -59,9 +63,9 @@ def run_inspect(options: argparse.Namespace) -> int:
     """Describe a model."""
     ensemble = load(options.model)
     facts = describe(ensemble)
-    domain = given_domain(options, ensemble)
-    if domain is not None:
-        facts |= describe_on(ensemble, domain)
+    place = given_place(options, ensemble)
+    if place is not None:
+        facts |= describe_on(ensemble, place.domain)
     if options.json:
         print(json.dumps(facts))
         return 0
@@ -147,18 +151,63 @@ def run_convert(options: argparse.Namespace) -> int:
             f"Expected an output file ending in .npz, got {options.out.name}."
         )
     ensemble = load(options.model)
-    domain = given_domain(options, ensemble)
+    place = given_place(options, ensemble)
     check_place(options.out, "OUT.npz")
-    if domain is not None:
-        ensemble = ensemble.on_box(domain.lower, domain.upper)
+    if place is not None:
+        _check_recordable(place.domain, ensemble)
+        ensemble = ensemble.on_box(place.domain.lower, place.domain.upper)
     ensemble.save(options.out)
     print(f"{ensemble!r}\nwritten to {options.out}")
     return 0
+
+
+def _check_recordable(domain: Domain, ensemble: Ensemble) -> None:
+    """Refuse a set that a box of inputs cannot record."""
+    what = _beyond_bounds(domain, ensemble)
+    if what is not None:
+        raise ValueError(
+            f"Expected bounds alone, got {what}: a model file records nothing else. "
+            "Give it to ennopt solve."
+        )
+
+
+def _beyond_bounds(domain: Domain, ensemble: Ensemble) -> str | None:
+    """What a set says beside bounds and beside the columns that a model records."""
+    if domain.rows.count:
+        return f"the constraint {domain.rows.texts[0]!r}"
+    if domain.regions or domain.convex:
+        return "a trust region"
+    discrete = domain.values.discrete.copy()
+    groups = {group.inputs: group for group in domain.groups}
+    for column in ensemble.columns or ():
+        places = list(column.inputs)
+        if isinstance(column, Number):
+            discrete[places] &= not (column.whole or column.values is not None)
+            continue
+        discrete[places] = False
+        if isinstance(column, Group):
+            group = groups.pop(column.inputs)
+            several = domain.lower[places].max() < 1
+            if column.base is not None and group.base is None and several:
+                return f"a choice without {column.base!r} at category {column.name}"
+        else:
+            codes = domain.values.lists[column.input]
+            if codes is not None and np.any(np.diff(codes) != 1):
+                return f"levels that are not neighbours at category {column.name}"
+    if groups:
+        return f"the category {next(iter(groups.values())).name}"
+    return "discrete inputs" if discrete.any() else None
 
 
 def run_methods(options: argparse.Namespace) -> int:
     """List methods and solvers."""
     for entry in METHODS.values():
         print(f"{entry.name:<8}{entry.description}")
+    print("All of them optimize a weighted sum of ReLU networks over a box. Beyond it:")
+    methods = {entry.name: entry.make(None) for entry in METHODS.values()}
+    for feature in Feature:
+        able = [n for n, m in methods.items() if feature in getattr(m, "handles", ())]
+        if able:
+            print(f"  {feature.value}: {', '.join(able)}")
     print(f"MILP solvers installed: {', '.join(available_backends())}")
     return 0

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from ennopt.api import solve
-from ennopt.cli.bounds import add_bounds, given_domain
+from ennopt.cli.bounds import add_bounds, add_statements, given_place
 from ennopt.convert import load_with_original
+from ennopt.convert.classes import choose_class
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
@@ -27,6 +28,7 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "with a proof. The log goes to standard error, the answer to standard output.",
     )
     add_model(parser)
+    add_statements(parser)
     parser.add_argument("--sense", choices=("max", "min"), default="max")
     parser.add_argument(
         "--output-index",
@@ -104,16 +106,17 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
-    ensemble, original = load_with_original(options.model)
-    domain = given_domain(options, ensemble)
-    if domain is None:
+    loaded = load_with_original(options.model)
+    (ensemble, original), output = choose_class(loaded, options.output_index)
+    place = given_place(options, ensemble)
+    if place is None:
         raise ValueError(
             f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
             "model records no box. Add --lower and --upper, --bounds FILE or --data "
             "FILE.csv."
         )
-    check_index(options.output_index, ensemble)
-    problem = Problem(ensemble, domain, options.sense, options.output_index)
+    check_index(output, ensemble)
+    problem = Problem(ensemble, place.domain, options.sense, output)
     if options.output is not None:
         check_place(options.output, "--output")
         options.output.touch()  # may we write there? Not after an hour of work
@@ -128,6 +131,7 @@ def run_solve(options: argparse.Namespace) -> int:
         seed=options.seed,
         verbose=not options.quiet,
         original=original,
+        data=place.data,
     )
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")

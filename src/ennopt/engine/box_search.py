@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ennopt.canonical import Feature
+from ennopt.canonical import INPUT_SETS, Feature
 from ennopt.engine.compiled import kernel
 from ennopt.engine.nodes import NodeSettings
 from ennopt.engine.schemes import Boxes
@@ -13,6 +13,10 @@ from ennopt.engine.search import Engine, Search
 
 FIRST_LOOK = 500_000
 """Nodes times neurons before values are sought: easy problems end there."""
+
+
+FEW_NODES = 8
+"""Nodes that are always explored first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class BoxSearch(Engine):
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = frozenset({Feature.LINEAR_ROWS})
+    handles: ClassVar[frozenset[Feature]] = INPUT_SETS | {Feature.ACTIVATIONS}
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30
@@ -70,7 +74,9 @@ class BoxSearch(Engine):
             if kernel() is not None:
                 # A few nodes of the kernel, which climbs from what it meets.
                 neurons = max(1, run.problem.num_neurons)
-                nodes = max(8, FIRST_LOOK // neurons)
+                nodes = max(FEW_NODES, FIRST_LOOK // neurons)
+                if not run.problem.domain.is_box:
+                    nodes = FEW_NODES  # its points are rarely feasible
                 self._explore(search, nodes, threads=1, late=True)
         if tree.open and run.ended() is None:
             self._first_values(run)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ennopt.canonical import Canonical
+from ennopt.activations import ACTIVATIONS, ELU
+from ennopt.canonical import INPUT_SETS, Canonical, Feature
+from ennopt.domain.rows import REPAIRED
+from ennopt.network import Network
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,6 +45,7 @@ def compile_model(problem: Canonical) -> Model:
     module = kernel()
     if module is None:
         raise ImportError("Expected the compiled kernel, got none. Check `kernel()`.")
+    problem.expect(INPUT_SETS | {Feature.ACTIVATIONS}, "the compiled kernel")
     stacks = [
         [
             (np.array(w), np.array(b), error, size)
@@ -54,9 +58,28 @@ def compile_model(problem: Canonical) -> Model:
         ]
         for i, network in enumerate(problem.networks)
     ]
-    slopes, sides = problem.domain.half_spaces()
+    domain = problem.domain
+    slopes, sides = domain.half_spaces()
+    _, inner = domain.half_spaces(REPAIRED)
+    lists = [[] if e is None else e.tolist() for e in domain.values.lists]
     model: Model = module.Model.make(
-        stacks, problem.domain.lower, problem.domain.upper, slopes, sides,
-        problem.unit, problem.spread, problem.noise,
+        stacks, domain.lower, domain.upper, slopes, sides, inner,
+        domain.values.whole.tolist(), lists,
+        [(np.array(r.lower), np.array(r.upper), r.count) for r in domain.regions],
+        bool(domain.convex), problem.unit, problem.spread, problem.noise, problem.gamma,
+        [] if problem.is_relu else [_activations(n) for n in problem.networks],
     )  # fmt: skip
     return model
+
+
+def _activations(network: Network) -> list[list[tuple[int, float]]]:
+    """Of each hidden layer, the number and the alpha of each neuron's activation."""
+    numbers = {type(kind): i for i, kind in enumerate(ACTIVATIONS.values())}
+    return [
+        [
+            (numbers[type(part)], part.alpha if isinstance(part, ELU) else 1.0)
+            for part, count in kind.side_by_side(width)
+            for _ in range(count)
+        ]
+        for kind, width in zip(network.activations, network.hidden_widths, strict=True)
+    ]

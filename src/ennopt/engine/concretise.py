@@ -16,7 +16,8 @@ import numpy.typing as npt
 from ennopt.network import Array
 
 LARGEST = 1e300
-"""Multiples of a half-space beyond this are not used: they would overflow."""
+"""Slopes, constants and multiples of half-spaces beyond this are not used: their sums
+and products would overflow."""
 
 CYCLES = 2
 """How often the multipliers of several half-spaces are improved, one by one."""
@@ -71,9 +72,9 @@ class HalfSpaces:
         slopes = np.einsum("nfk,nkp->nfp", multipliers, self.a)
         ties = TIED * np.einsum("nfk,nkp->nfp", multipliers, np.abs(self.a))
         constant = np.einsum("nfk,nk->nf", multipliers, self.s)
-        return slopes, ties, constant + self.rounding(multipliers)
+        return slopes, ties, constant + self.margin(multipliers)
 
-    def rounding(self, multipliers: Array) -> Array:
+    def margin(self, multipliers: Array) -> Array:
         """The rounding in the constants of `combined`."""
         sizes = np.einsum("nfk,nk->nf", multipliers, self.size)
         return np.asarray(self.unit * sizes)

@@ -7,7 +7,10 @@ the layer above (the outputs' weights for the last one) and g the same for the i
                  + sum_neurons max over its corners of p y - lambda h
 
 is above the objective at every point whose neurons keep to their corners: the triangle
-over their bounds, or the side of it that a held neuron is on. `src/kernel/duality.hpp`
+over their bounds, or the side of it that a held neuron is on. A half-space ``a x >= s``
+of the feasible set is one equation more, ``h = a x - s``, whose h lies between zero and
+an upper bound and feeds nothing: ``p = 0``. Without the outputs' weights the sum is
+above zero at every point: if it is negative, there is none. `src/kernel/duality.hpp`
 mirrors this function.
 """
 
@@ -23,8 +26,9 @@ from ennopt.network import Array
 
 
 def proved_by(
-    problem: Canonical, bounds: NeuronBounds, allowed: States, multipliers: Array
-) -> float:
+    problem: Canonical, bounds: NeuronBounds, allowed: States, multipliers: Array,
+    share: float = 1.0,
+) -> float:  # fmt: skip
     """An upper bound of the objective from any multipliers, rounding included.
 
     Parameters
@@ -37,7 +41,10 @@ def proved_by(
         Corners that each neuron may take beside zero: `U`, `L` or both, (num_neurons,).
         What `bounds` decide is not asked here.
     multipliers
-        Of the equations of all hidden neurons, (num_neurons,).
+        Of the equations of all hidden neurons, then of the half-spaces of the domain,
+        (num_neurons + num_half_spaces,).
+    share
+        Of the objective: 1, or 0 to prove by a negative number that there is no point.
     """
     domain = problem.domain
     lows, highs = bounds.flat()
@@ -46,7 +53,7 @@ def proved_by(
     for network in problem.networks:
         depth = len(network.hidden_widths)
         ends = at + np.cumsum([0, *network.hidden_widths])
-        a = np.ones(network.num_outputs)
+        a = np.full(network.num_outputs, share)
         for k in range(depth, -1, -1):
             w, b = network.weights[k], network.biases[k]
             total += float(a @ b)
@@ -63,14 +70,34 @@ def proved_by(
             size += float((p_size + np.abs(a)) @ reach)
             far = max(far, float(reach.max(initial=0.0)))
         at = int(ends[-1])
+    slopes, sides = domain.half_spaces()
+    a, reach = multipliers[at:], _largest_excess(problem, slopes, sides)
+    total += float(np.maximum(0.0, -a * reach).sum() - a @ sides)
+    size += float(np.abs(a) @ (reach + np.abs(sides)))
+    far = max(far, float(reach.max(initial=0.0)))
+    g, g_size = g + a @ slopes, g_size + np.abs(a) @ np.abs(slopes)
     total += float(np.maximum(g * domain.lower, g * domain.upper).sum())
     size += float(g_size @ domain.reach)
     far = max(far, float(domain.reach.max()))
-    count = 4.0 * (at + domain.num_inputs) + 64.0
+    count = 4.0 * (multipliers.size + domain.num_inputs) + 64.0
     rounding = count * (2.0**-52 * size + 2.0**-1060 * count * far)
     outputs = sum(float(errors[-1].sum()) for errors in problem.row_errors)
-    proved = total + rounding + outputs
+    proved = total + rounding + share * outputs
     return proved if proved == proved else float("inf")
+
+
+def _largest_excess(problem: Canonical, slopes: Array, sides: Array) -> Array:
+    """What ``slopes @ x - sides`` cannot exceed on the box, (num_half_spaces,).
+
+    The limit of an item of the kernel's program, which measures half-spaces by it. It
+    is no smaller than the range of ``slopes @ x``, and positive.
+    """
+    lower, upper = problem.domain.lower, problem.domain.upper
+    most = np.maximum(slopes * lower, slopes * upper).sum(axis=1) - sides
+    width = np.abs(slopes) @ (upper - lower)
+    size = np.abs(slopes) @ problem.domain.reach + np.abs(sides)
+    reach = np.maximum(most + 2.0 * problem.unit * size, width)
+    return np.where(reach > 0.0, reach, np.where(size > 0.0, size, 1.0))
 
 
 def _largest_corner(

@@ -17,6 +17,7 @@ from ennopt.engine.nodes import (
     NodeModel,
     Nodes,
     NodeSettings,
+    Past,
     States,
 )
 from ennopt.engine.relaxation import Layer, first_layer, later_layer
@@ -60,7 +61,7 @@ class Majorant:
         open_others = (nodes.states < ON) & ~model.only_below
         share = CROWDED_SHARE * model.num_neurons
         # Without slope steps the skipped rows' slopes would never improve.
-        able = (nodes.flag <= 0.0) & (settings.max_steps > 0)
+        able = ~Past.of(nodes.past).again & (settings.max_steps > 0)
         self.crowded = (open_others.sum(axis=1) > share) & able
         self.layers: list[list[Layer]] = []
         self.firsts: list[FirstLayer | None] = []
@@ -186,7 +187,7 @@ class Majorant:
             (form[:, None] + shift, c[:, None] + gain), value[:, None], tie, passes=1,
         )  # fmt: skip
         # The rounding of both moves stays in the constant.
-        constant = constant - (gain - self.halves.rounding(each))
+        constant = constant - (gain - self.halves.margin(each))
         return (g - shift)[:, 0], constant[:, 0], value_2d[:, 0]
 
     def scores(self, form: Array) -> tuple[Array, Array]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.canonical import Feature
 from ennopt.engine.compiled import kernel
 from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
@@ -17,7 +17,10 @@ from ennopt.run import Run
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Progressive, deadline_after
 
-FIRST_NODES = 500
+SIGN_SETS = frozenset({Feature.LINEAR_ROWS, Feature.DISCRETE})
+"""What the feasible set of a node of signs may have beside a box."""
+
+NODES_BEFORE_TIGHTENING = 500
 """Nodes explored before bounds are tightened by searches: easy problems end there."""
 
 TIGHTENING_SHARE = 0.25
@@ -28,7 +31,8 @@ TIGHTENING_SHARE = 0.25
 class NeuronSearch(Engine):
     """Branch and bound on the neurons: our own exact method for many inputs.
 
-    A node holds some neurons on and some off on the whole domain; its bound is the
+    A node holds some neurons on and some off on the whole domain, or on the part of it
+    where inputs that do not take every value are between certain ends. Its bound is the
     optimum of the linear program that relaxes all others to triangles, found by a dual
     simplex method made for networks and proved by its multipliers. The triangles come
     from bounds that are first sharpened by one such search per neuron.
@@ -54,6 +58,7 @@ class NeuronSearch(Engine):
     2.0
     """
 
+    handles: ClassVar[frozenset[Feature]] = SIGN_SETS
     dive: int = 1
     tightening_nodes: int = 1000
 
@@ -65,7 +70,8 @@ class NeuronSearch(Engine):
     def _begin(self, search: Search) -> None:
         run = search.run
         self._first_values(run)
-        with _executor(run) as executor:
+        with run.tools.with_workers() as tools:
+            executor = tools.executor
             # By linear relaxations, then linear programs.
             lps = LpTightening(outputs=False)
             bounds = self._tightened(run, run.problem.root, lps, executor)
@@ -101,18 +107,7 @@ class NeuronSearch(Engine):
         run = search.run
         with run.phase("search"):
             tree = search.plant(Signs(bounds, self.instruction_set))
-            self._explore(search, run.nodes + FIRST_NODES, threads=1, eager=True)
+            self._explore(
+                search, run.nodes + NODES_BEFORE_TIGHTENING, threads=1, eager=True
+            )
         return tree
-
-
-@contextmanager
-def _executor(run: Run) -> Iterator[Executor | None]:
-    """Who bounds neurons: the caller's executor, or threads of our own, or nobody."""
-    if run.tools.executor is not None or run.tools.threads == 1:
-        yield run.tools.executor
-        return
-    pool = ThreadPoolExecutor(run.tools.threads)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -4,8 +4,9 @@ A node is a box, a cut (a majorant of the objective inherited from the parent: p
 with ``cut(x) < cutoff`` do not matter) and a state per neuron. Bounding a batch of
 nodes clips the boxes, bounds the neurons layer by layer (`relaxation`), improves the
 majorant by slope steps (`majorant`), clips again and says where to branch. Every
-function here works on whole batches; `src/kernel/node.cpp` does the same, one node per
-vector lane, on active neurons only.
+function here works on whole batches; `src/kernel/node.hpp` does the same, one node per
+vector lane, on active neurons only. Networks with other activations than ReLU have
+other layers (`smooth`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.engine.concretise import HalfSpaces, argument, clip, empty, support
+from ennopt.engine.concretise import LARGEST, HalfSpaces, argument, clip, empty, support
 from ennopt.engine.majorant import Majorant
 from ennopt.engine.nodes import (
     FRESH,
@@ -24,7 +25,9 @@ from ennopt.engine.nodes import (
     NodeModel,
     Nodes,
     NodeSettings,
+    Past,
 )
+from ennopt.engine.smooth import SmoothMajorant
 from ennopt.network import Array
 
 THIN = 2.0**-20
@@ -62,7 +65,7 @@ def half_spaces(
         s = nodes.constant - cutoff + (nodes.cut * centre).sum(axis=1)
         slopes.append(nodes.cut * radius)
         # No cut yet: infinite.
-        constants.append(np.minimum(s + model.unit * rounding, 1e300))
+        constants.append(np.minimum(s + model.unit * rounding, LARGEST))
     for slope, side in zip(model.slopes, model.sides, strict=True):
         slopes.append(slope * radius)
         rounding = abs(side) + np.abs(slope) @ model.reach
@@ -73,6 +76,20 @@ def half_spaces(
         np.array(constants).reshape(-1, count).T,
         model.unit,
     )
+
+
+def round_inwards(model: NodeModel, nodes: Nodes) -> Flags:
+    """Move the ends of boxes to values that inputs may take.
+
+    Returns which boxes hold none, (num_nodes,); those stay as they are.
+    """
+    if model.values.any:
+        return np.zeros(len(nodes.bound), dtype=bool)
+    lower, upper = model.values.up(nodes.lower), model.values.down(nodes.upper)
+    none = np.any(lower > upper, axis=1)
+    nodes.lower = np.where(none[:, None], nodes.lower, lower)
+    nodes.upper = np.where(none[:, None], nodes.upper, upper)
+    return np.asarray(none)
 
 
 def bound_nodes(
@@ -100,6 +117,10 @@ def bound_nodes(
             nodes.lower, nodes.upper,
         )  # fmt: skip
         infeasible |= none
+    for region in model.regions:
+        nodes.lower, nodes.upper, none = region.clip(nodes.lower, nodes.upper)
+        infeasible |= none
+    infeasible |= round_inwards(model, nodes)
     thin = np.all(nodes.upper - nodes.lower <= THIN * model.domain.widths, axis=1)
     doubted = thin[:, None] & (nodes.states >= ON)
     nodes.states = np.where(doubted, FRESH, nodes.states).astype(np.uint8)
@@ -109,7 +130,8 @@ def bound_nodes(
     if len(model.sides):
         infeasible |= empty(halves)
     closed |= infeasible
-    above = Majorant(model, nodes, centre, radius, halves, settings)
+    kind = Majorant if model.is_relu else SmoothMajorant
+    above = kind(model, nodes, centre, radius, halves, settings)
 
     least, margin = np.full(len(best), np.inf), np.zeros(len(best))
     best_form, best_c = np.zeros_like(centre), np.zeros(len(best))
@@ -143,7 +165,7 @@ def bound_nodes(
 
     safe = np.where(radius > 0.0, radius, 1.0)
     slopes = np.where(radius > 0.0, best_form / safe, 0.0)
-    slopes = np.where(np.abs(slopes) < 1e300, slopes, 0.0)
+    slopes = np.where(np.abs(slopes) < LARGEST, slopes, 0.0)
     constant = best_c + margin - (slopes * centre).sum(axis=1)
     weight = np.abs(best_c) + np.abs(slopes) @ model.reach
     constant = constant + model.unit * weight
@@ -152,10 +174,13 @@ def bound_nodes(
         nodes.lower, nodes.upper, top, none = clip(
             slopes, constant, cutoff, model.reach, model.unit, low, high
         )
-        closed = closed | none
+        missed = round_inwards(model, nodes) & ~none
+        closed = closed | none | missed
         cut_off = np.any((nodes.lower > low) | (nodes.upper < high), axis=1)
         leaning = leaning | (cut_off & ~closed)
         best = np.where(none, np.minimum(best, top), best)
+        # What the cut leaves holds no value that inputs may take.
+        best = np.where(missed, np.minimum(best, cutoff), best)
     before = high - low
     widths = np.where(before > 0.0, before, 1.0)
     shares = np.where(before > 0.0, (nodes.upper - nodes.lower) / widths, 1.0)
@@ -176,14 +201,18 @@ def bound_nodes(
     promised = at_point - errors
     wrong = ~closed & (promised > cutoff) & (values < promised)
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)
-    again = ~closed & (share < settings.again) & (nodes.flag <= 0.0)
+    past = Past.of(nodes.past)
+    shrunk = share < settings.again
     # Splitting is of little use where the rest is rounding.
     limited = best <= cutoff + NOISE * model.noise
-    tired = limited & (nodes.flag <= -ROUNDING_GENERATIONS)
-    fate, split, middle = branch(nodes, scores, closed, again, tired)
-    waiting = np.where(limited, np.minimum(nodes.flag, 0.0) - 1.0, 0.0)
-    flag = np.where(fate == Fate.AGAIN, 1.0, waiting)
-    nodes.flag = np.where(closed, nodes.flag, flag)
+    tired = limited & (past.generations >= ROUNDING_GENERATIONS)
+    fate, split, middle = branch(
+        model, nodes, scores, closed, ~past.again, shrunk, tired
+    )
+    again = fate == Fate.AGAIN
+    generations = np.where(limited, past.generations + ~again, 0)
+    told = Past(again, generations).packed()
+    nodes.past = np.where(closed, nodes.past, told)
     dropped = np.where(leaning, cutoff, -np.inf)
     dropped = np.where(closed, np.maximum(dropped, nodes.bound), dropped)
     lows = [layer.low for layers in above.layers for layer in layers]
@@ -197,18 +226,26 @@ def bound_nodes(
 
 
 def branch(
-    nodes: Nodes, scores: Array, closed: Flags, again: Flags, tired: Flags
+    model: NodeModel,
+    nodes: Nodes,
+    scores: Array,
+    closed: Flags,
+    first: Flags,
+    shrunk: Flags,
+    tired: Flags,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]:
     """Fate of each node, and the middle of the input of the largest score."""
     middles = 0.5 * (nodes.lower + nodes.upper)
     possible = (nodes.lower < middles) & (middles < nodes.upper)
+    middles = model.values.down(middles)
     ranked = np.where(possible, scores, -np.inf)
     split = np.argmax(ranked, axis=1)
-    # Too thin to split: once more, with every row bounded.
-    thin = np.where(nodes.flag <= 0.0, Fate.AGAIN, Fate.STUCK)
+    # Too thin to split: once more, with every row bounded, or on what a clip has left.
+    thin = np.where(first | shrunk, Fate.AGAIN, Fate.STUCK)
     fate = np.where(possible.any(axis=1), Fate.SPLIT, thin)
     fate = np.where(tired, Fate.STUCK, fate)
-    fate = np.where(closed, Fate.CLOSED, np.where(again, Fate.AGAIN, fate))
+    fate = np.where(first & shrunk, Fate.AGAIN, fate)
+    fate = np.where(closed, Fate.CLOSED, fate)
     split = np.where(fate == Fate.SPLIT, split, -1)
     middle = np.where(split >= 0, middles[np.arange(len(split)), split], 0.0)
     return fate, split, middle

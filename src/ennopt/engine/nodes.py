@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.canonical import Canonical
+from ennopt.canonical import INPUT_SETS, Canonical, Feature
 from ennopt.network import Array
 
 Flags = npt.NDArray[np.bool_]
 States = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.int64]
 
 SLOPE_MAX, FRESH, ON, OFF = 250, 251, 254, 255
 """A neuron in one byte: unstable with slope ``byte / 250`` below ReLU, or none chosen
@@ -47,23 +49,137 @@ class NodeModel:
     """
 
     def __init__(self, problem: Canonical) -> None:
+        problem.expect(INPUT_SETS | {Feature.ACTIVATIONS}, "a search on boxes")
         self.networks, self.domain = problem.networks, problem.domain
         self.reach, self.unit = problem.domain.reach, problem.unit
         self.errors, self.sizes = problem.row_errors, problem.row_sizes
         self.spread, self.noise = problem.spread, problem.noise
         self.slopes, self.sides = problem.domain.half_spaces()
+        self.values, self.regions = problem.domain.values, problem.domain.regions
         self.num_inputs = problem.num_inputs
-        self.num_neurons = problem.num_neurons
+        self.gamma, self.is_relu = problem.gamma, problem.is_relu
+        # Other neurons than ReLU have no signs to remember.
+        self.num_neurons = problem.num_neurons if self.is_relu else 0
+        self.layout = BoxLayout(self.num_inputs, self.num_neurons)
         # Of a last hidden layer, neurons that no output rewards: they only ever need
         # the line below ReLU, which holds without bounds.
         parts = []
         for network in self.networks:
             depth = len(network.hidden_widths)
-            for k, width in enumerate(network.hidden_widths):
+            for k, width in enumerate(network.hidden_widths if self.is_relu else ()):
                 last = 0 < k == depth - 1
                 below = np.all(network.weights[-1] <= 0.0, axis=0)
                 parts.append(below if last else np.zeros(width, dtype=bool))
         self.only_below: Flags = np.concatenate([np.zeros(0, bool), *parts])
+
+    def narrow(self, slopes: Array, sides: Array) -> None:
+        """Learn half-spaces ``slopes @ x >= sides`` that hold on the feasible set."""
+        self.slopes = np.concatenate([self.slopes, slopes])
+        self.sides = np.concatenate([self.sides, sides])
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLayout:
+    """Where the numbers of a box are in its row, as in src/kernel/model.hpp.
+
+    Bound, past, the constant and the slopes of each cut that it inherits, lower, upper,
+    and one byte for each neuron.
+
+    Parameters
+    ----------
+    num_inputs, num_neurons
+        Of the problem.
+    num_cuts
+        Linear functions that a box inherits: the majorant of the objective, and one for
+        each other function that its nodes may have to bound.
+    """
+
+    num_inputs: int
+    num_neurons: int
+    num_cuts: int = 1
+
+    @property
+    def lower(self) -> int:
+        """Place of the lower ends; the upper ones are behind them."""
+        return 2 + self.num_cuts * (1 + self.num_inputs)
+
+    @property
+    def upper(self) -> int:
+        """Place of the upper ends."""
+        return self.lower + self.num_inputs
+
+    @property
+    def states(self) -> int:
+        """Place of the neurons' bytes."""
+        return self.upper + self.num_inputs
+
+    @property
+    def stride(self) -> int:
+        """Numbers of a row."""
+        return self.states + -(-self.num_neurons // 8)
+
+    def pack(
+        self, heads: Array, cuts: Array, lower: Array, upper: Array, states: States
+    ) -> Array:
+        """Rows, (num_nodes, stride).
+
+        Parameters
+        ----------
+        heads
+            Bounds and pasts, (num_nodes, 2).
+        cuts
+            Constants, then slopes, (num_nodes, num_cuts, 1 + num_inputs).
+        lower, upper
+            (num_nodes, num_inputs)
+        states
+            (num_nodes, num_neurons)
+        """
+        rows = np.zeros((len(heads), self.stride))
+        rows[:, :2] = heads
+        rows[:, 2 : self.lower] = cuts.reshape(len(heads), self.lower - 2)
+        rows[:, self.lower : self.upper] = lower
+        rows[:, self.upper : self.states] = upper
+        rows.view(np.uint8)[:, 8 * self.states :][:, : self.num_neurons] = states
+        return rows
+
+    def unpack(self, rows: Array) -> tuple[Array, Array, Array, Array, States]:
+        """The inverse of `pack`; copies."""
+        rows = np.ascontiguousarray(rows)
+        shape = len(rows), self.num_cuts, 1 + self.num_inputs
+        states = rows.view(np.uint8)[:, 8 * self.states :][:, : self.num_neurons]
+        return (
+            rows[:, :2].copy(),
+            rows[:, 2 : self.lower].reshape(shape).copy(),
+            rows[:, self.lower : self.upper].copy(),
+            rows[:, self.upper : self.states].copy(),
+            states.copy(),
+        )
+
+
+class Past(NamedTuple):
+    """What each box of a batch remembers of itself and its parents.
+
+    Parameters
+    ----------
+    again
+        Whether it was bounded once already and only clipped since, (num_nodes,).
+    generations
+        How many in a row only rounding kept it open, (num_nodes,).
+    """
+
+    again: Flags
+    generations: Counts
+
+    @classmethod
+    def of(cls, packed: Array) -> Past:
+        """From one number for each box."""
+        bits = packed.astype(np.int64)
+        return cls(bits % 2 == 1, bits // 2)
+
+    def packed(self) -> Array:
+        """One number for each box, as in src/kernel/model.hpp."""
+        again = self.again.astype(np.float64)
+        return np.asarray(again + 2.0 * self.generations)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,9 +190,8 @@ class Nodes:
     ----------
     bound
         Proved for each node, (num_nodes,).
-    flag
-        1 if the node was bounded once already and only clipped since; else minus the
-        number of generations in which only rounding kept it open, (num_nodes,).
+    past
+        `Past` of each node, packed, (num_nodes,).
     constant, cut
         The inherited majorant, (num_nodes,) and (num_nodes, num_inputs).
     lower, upper
@@ -86,7 +201,7 @@ class Nodes:
     """
 
     bound: Array
-    flag: Array
+    past: Array
     constant: Array
     cut: Array
     lower: Array
@@ -98,34 +213,31 @@ class Nodes:
         """The whole domain."""
         d, domain = model.num_inputs, model.domain
         return cls(
-            bound=np.full(1, np.inf), flag=np.zeros(1), constant=np.full(1, np.inf),
+            bound=np.full(1, np.inf), past=np.zeros(1), constant=np.full(1, np.inf),
             cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
             upper=domain.upper[None].copy(),
             states=np.full((1, model.num_neurons), FRESH, dtype=np.uint8),
         )  # fmt: skip
 
+    @property
+    def num_unstable(self) -> Counts:
+        """Unstable neurons of each node, (num_nodes,)."""
+        return np.asarray(np.count_nonzero(self.states < ON, axis=1))
+
     def packed(self) -> Array:
         """One row of numbers per node, as the kernel stores them."""
-        count, neurons = self.states.shape
-        padded = np.zeros((count, -(-neurons // 8) * 8), dtype=np.uint8)
-        padded[:, :neurons] = self.states
-        numbers = [self.bound, self.flag, self.constant, self.cut, self.lower]
-        return np.ascontiguousarray(
-            np.column_stack([*numbers, self.upper, padded.view(np.float64)])
-        )
+        layout = BoxLayout(self.lower.shape[1], self.states.shape[1])
+        heads = np.column_stack([self.bound, self.past])
+        cuts = np.column_stack([self.constant, self.cut])
+        return layout.pack(heads, cuts[:, None], self.lower, self.upper, self.states)
 
     @classmethod
     def unpacked(cls, rows: Array, model: NodeModel) -> Nodes:
         """The inverse of `packed`."""
-        d = model.num_inputs
-        tail = np.ascontiguousarray(rows[:, 3 + 3 * d :])
-        states = tail.view(np.uint8).reshape(len(rows), 8 * tail.shape[1])[
-            :, : model.num_neurons
-        ]
+        heads, cuts, lower, upper, states = model.layout.unpack(rows)
         return cls(
-            rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy(),
-            rows[:, 3 : 3 + d].copy(), rows[:, 3 + d : 3 + 2 * d].copy(),
-            rows[:, 3 + 2 * d : 3 + 3 * d].copy(), states.copy(),
+            heads[:, 0], heads[:, 1], cuts[:, 0, 0], cuts[:, 0, 1:], lower, upper,
+            states,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.node import bound_nodes
-from ennopt.engine.nodes import OFF, ON, Bounded, Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
 from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
@@ -101,6 +101,7 @@ class Signs:
         journal: bool = False,
     ) -> Tree:  # fmt: skip
         """An empty tree; see `Scheme`."""
+        problem.expect_relu(type(self).__name__)
         module, tolerance = kernel(), Tolerance.of(problem, gap)
         if module is None or plain:
             programs = SignPrograms(problem, self.bounds)
@@ -128,6 +129,8 @@ class PlainBoxes:
     def __init__(self, problem: Canonical, settings: NodeSettings) -> None:
         self._problem, self._model = problem, NodeModel(problem)
         self._root = Nodes.root(self._model).packed()
+        if not self._model.is_relu:  # these refine lines of ReLU
+            settings = replace(settings, max_steps=0, output_lines=False, programs=0)
         self._settings = settings
 
     def root(self) -> Array:
@@ -149,28 +152,35 @@ class PlainBoxes:
         was, most = rows[:, 0] - cutoff, np.full(len(rows), VERY_FEW_NEURONS)
         with np.errstate(invalid="ignore"):
             most[batch.bound - cutoff > SLOW * was] = FEW_NEURONS
-        few = (batch.states < ON).sum(axis=1) <= most
+        few = batch.num_unstable <= most
         chosen = (out.fate == Fate.SPLIT) & np.isfinite(was) & few & ~out.doubted
         chosen &= self._settings.programs > 0
         for i in np.flatnonzero(chosen).tolist():
-            found[i], more = self._finished(found[i], out, i, batch, cutoff)
+            found[i], more = self._finished(found[i], cutoff)
             points.append(more)
         return found, np.concatenate(points)
 
-    def _finished(
-        self, found: Explored, out: Bounded, i: int, batch: Nodes, cutoff: float
-    ) -> tuple[Explored, Array]:
+    def _finished(self, found: Explored, cutoff: float) -> tuple[Explored, Array]:
         """Close a box by linear programs that branch on its few unstable neurons.
 
         Where the objective is flat along an oblique kink, boxes around it would have
         to be as thin as the tolerance; these programs are exact. If they do not end
         soon, the box is split as it would have been.
         """
-        box = self._model.domain.within(batch.lower[i], batch.upper[i])
-        state = batch.states[i]
+        own = Nodes.unpacked(found.node[None], self._model)
+        box = self._model.domain.within(own.lower[0], own.upper[0])
+        # The bounds of its neurons, once more. They hold under the cut of the box only:
+        # what it excludes is below the cutoff.
+        out = bound_nodes(self._model, self._settings, own, cutoff)
+        found = replace(found, dropped=max(found.dropped, float(out.dropped[0])))
+        if out.fate[0] == Fate.CLOSED:
+            return replace(found, fate=Fate.CLOSED, node=own.packed()[0]), out.points
+        if out.doubted[0]:  # what is known of stable neurons is not written down
+            return found, out.points
+        state = own.states[0]
         sizes = np.concatenate([s for sizes in self._model.sizes for s in sizes[:-1]])
-        low = np.where(state == ON, 0.0, np.where(state == OFF, -sizes, out.lower[i]))
-        high = np.where(state == ON, sizes, np.where(state == OFF, 0.0, out.upper[i]))
+        low = np.where(state == ON, 0.0, np.where(state == OFF, -sizes, out.lower[0]))
+        high = np.where(state == ON, sizes, np.where(state == OFF, 0.0, out.upper[0]))
         known = self._problem.root.with_hidden(low, high)
         alone = replace(self._problem.on(box, known), origin=None)
         tree = PlainTree(alone, SignPrograms(alone, known), Level(cutoff))
@@ -179,25 +189,27 @@ class PlainBoxes:
         if tree.open or tree.bound > cutoff:
             return found, tree.points()[:1]
         bound = min(float(found.node[0]), tree.bound)
-        return Explored(
-            Fate.CLOSED, found.node, dropped=max(found.dropped, bound)
-        ), tree.points()[:1]
+        closed = replace(
+            found, fate=Fate.CLOSED, dropped=max(found.dropped, bound)
+        )  # fmt: skip
+        return closed, tree.points()[:1]
 
     def split(self, node: Array, place: int, at: float) -> tuple[Array, Array]:
         """Both parts of a node."""
-        lower, upper = self._ends()
+        lower, upper = self._model.layout.lower, self._model.layout.upper
         left, right = node.copy(), node.copy()
-        left[upper + place] = right[lower + place] = at
+        left[upper + place] = at
+        right[lower + place] = self._model.values.above(place, at)
         return left, right
 
     def clips(self, before: Array, after: Array) -> Iterator[tuple[int, float, float]]:
         """Inputs whose range became smaller, with the new range."""
-        lower, upper = self._ends()
+        lower, upper = self._model.layout.lower, self._model.layout.upper
         for p in range(self._model.num_inputs):
             low, high = float(after[lower + p]), float(after[upper + p])
             if low > before[lower + p] or high < before[upper + p]:
                 yield p, low, high
 
-    def _ends(self) -> tuple[int, int]:
-        d = self._model.num_inputs
-        return 3 + d, 3 + 2 * d
+    def narrow(self, slopes: Array, sides: Array) -> None:
+        """Learn half-spaces that hold on the feasible set; see `Tree.narrow`."""
+        self._model.narrow(slopes, sides)

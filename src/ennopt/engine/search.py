@@ -14,12 +14,18 @@ from ennopt.canonical import Canonical, Feature
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
-from ennopt.engine.units import FIRST_NODES, Unit, explore_with
-from ennopt.engine.values import first_values, polish
+from ennopt.engine.units import NODES_BEFORE_UNITS, Unit, explore_with
+from ennopt.engine.values import corners, first_values, polish
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
+
+FIRST_SLICE = 32
+"""Nodes before half-spaces of convex regions are sought for the first time."""
+
+FEW_STARTS = 4
+"""With fewer points to start from, corners of the feasible set are sought."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -101,7 +107,19 @@ class Engine(abc.ABC):
         """Climb from random points and polish the best."""
         with run.phase("values"):
             rng = np.random.default_rng(run.tools.seed)
-            starts = run.problem.domain.sample(self.starts, rng)
+            domain = run.problem.domain
+            # Moving points into a set takes longer than the ascent itself.
+            share = 16 if domain.convex else 1 if domain.is_box else 4
+            count = self.starts // share
+            starts = domain.sample(count, rng)
+            if not domain.is_box and len(starts) < FEW_STARTS:
+                slopes = run.problem.gradients(domain.centre[None])
+                others = rng.normal(size=(FEW_STARTS, domain.num_inputs))
+                others /= np.where(domain.widths > 0.0, domain.widths, 1.0)
+                directions = np.concatenate([slopes, others])
+                seconds = VALUES_SHARE * run.remaining() / len(directions)
+                more = corners(domain, directions, seconds, lambda: halted(run))
+                starts = np.concatenate([starts, more])
             if run.x is not None:
                 starts = np.concatenate([run.x[None], starts])
             end = time.perf_counter() + VALUES_SHARE * run.remaining()
@@ -120,9 +138,10 @@ class Engine(abc.ABC):
         if run.x is not None:
             tree.offer(run.x)
             search.polished = run.value
-        executor = run.tools.executor
+        # Half-spaces of convex regions are learned in one place.
+        executor = None if run.problem.domain.convex else run.tools.executor
         threads = run.tools.threads if executor is None else 1
-        first = math.inf if executor is None else FIRST_NODES
+        first = math.inf if executor is None else NODES_BEFORE_UNITS
         # One thread polishes at the same node every time.
         self._explore(search, first, threads, eager=threads == 1)
         if executor is None or not tree.open or run.ended() is not None:
@@ -160,6 +179,7 @@ class Engine(abc.ABC):
             dive=self.dive,
             threads=threads,
             eager=eager,
+            shortest=FIRST_SLICE if run.problem.domain.convex else math.inf,
         ):
             run.count(count)
             if not late:
@@ -178,6 +198,9 @@ class Engine(abc.ABC):
         assert tree is not None
         if len(candidates):
             run.offer(candidates)
+            slopes, sides = run.problem.domain.separated(candidates)
+            if len(sides):
+                tree.narrow(slopes, sides)
         if tree.value > run.value:
             run.offer(tree.points()[0])
         if run.value > search.polished:
@@ -210,7 +233,10 @@ def _leftover(run: Run) -> str:
             "Nothing is left to search, but no point was found that meets every "
             "constraint; whether there is one is not decided."
         )
+    what = "rounding"
+    if not run.problem.domain.is_box:
+        what += ", or what constraints may be missed by,"
     return (
-        f"Nothing is left to search, and rounding leaves a distance of "
+        f"Nothing is left to search, and {what} leaves a distance of "
         f"{run.bound - run.value:.2g} between bound and value, above the gap asked for."
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.schemes import compiled_tree
 from ennopt.engine.slices import in_slices
@@ -74,18 +73,19 @@ def _solve(step: SignTightening, job: Job) -> Done:
     nodes = math.ceil(step.nodes * (SMALL / before) ** 2)
     upper = np.full(job.neurons.size, math.inf)
     lower = -upper
-    solves = 0
+    neurons = solves = 0
     for index, j in enumerate(job.neurons.tolist()):
         tolerance = step.share * float(high[j] - low[j])
         for sign, side in ((1.0, upper), (-1.0, lower)):
             if job.remaining() <= 0 or kernel() is None:
-                return Done(lower, upper, solves)
+                return Done(lower, upper, neurons, solves)
+            neurons = index + 1
             tree = _tree(job, j, sign, tolerance, step.instruction_set)
             side[index] = sign * _explored(tree, nodes, job)
             solves += 1
             if job.hidden and upper[index] <= 0:
                 break  # off: its lower bound is of no use
-    return Done(lower, upper, solves)
+    return Done(lower, upper, neurons, solves)
 
 
 def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) -> Tree:
@@ -97,13 +97,13 @@ def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) ->
         (*network.biases[:k], sign * network.biases[k][j : j + 1]),
     )
     low, high = job.bounds.lower[0], job.bounds.upper[0]
-    own = sorted((sign * low[k][j], sign * high[k][j]))
+    ends = sorted((sign * low[k][j], sign * high[k][j]))
     known = NeuronBounds(
-        ((*low[:k], np.array(own[:1])),), ((*high[:k], np.array(own[1:])),)
+        ((*low[:k], np.array(ends[:1])),), ((*high[:k], np.array(ends[1:])),)
     )
-    # These searches know no linear constraints; what holds on the box holds on the set.
-    box = Domain(job.problem.domain.lower, job.problem.domain.upper)
-    problem = Canonical.sum_of([alone], box, known)
+    # What holds on a wider set holds on this one: regions do not count here.
+    domain = replace(job.problem.domain, regions=(), convex=())
+    problem = Canonical.sum_of([alone], domain, known)
     signs = module.Signs(compile_model(problem), *known.flat(), instructions)
     tree = compiled_tree(signs, Tolerance(0.0, 0.0, tolerance))
     tree.plant()
@@ -116,4 +116,5 @@ def _explored(tree: Tree, nodes: int, job: Job) -> float:
         tree, nodes=nodes, remaining=job.remaining, bytes=math.inf, dive=1, threads=1
     ):
         pass
-    return tree.bound
+    # Where nothing is feasible any bound holds; an infinite one is of no use.
+    return tree.bound if tree.bound > -math.inf else math.inf

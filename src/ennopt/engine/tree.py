@@ -9,6 +9,7 @@ import enum
 import heapq
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ import numpy as np
 
 from ennopt.canonical import Canonical
 from ennopt.engine.nodes import Fate
+from ennopt.engine.values import apart
 from ennopt.network import Array
 from ennopt.problem import ZERO_SHARE
 
@@ -27,23 +29,47 @@ NOISE_SHARE = 4.0
 """A gap below this many times the objective's noise is not asked for."""
 
 POOL = 8
-"""Incumbents that a tree keeps, the best first."""
+"""Incumbents that a tree keeps: the best of those that it was told and that differ, the
+best first. As many candidates."""
 
 
 class Kind(enum.IntEnum):
-    """What a line of a tree's journal tells; each line is five numbers."""
+    """What a line of a tree's journal tells.
+
+    A line is six numbers: the kind, the number of the node, three that depend on the
+    kind (-1, 0 and 0 where nothing is said below), and a bound: no point of what the
+    line removes is better. It is ``-inf`` where nothing is removed, or no feasible
+    point. So the largest bound of all lines is `Tree.closed`.
+    """
 
     SPLIT = 0
-    """Node, place (input or neuron), split point, number of the first child; the
-    second child has the next number."""
+    """The node became two. Place (input; of a node of signs the neuron, or, behind all
+    neurons, the input), split point, number of the first child; the second child has
+    the next number."""
     CLIP = 1
-    """Node, input, new lower and new upper end of it."""
+    """Input, its new lower and new upper end; what lies between old and new ends is
+    removed."""
     CLOSE = 2
-    """Node, -1, its bound, 0."""
+    """The whole node is removed. Node 0 stands for what `Tree.close` was told."""
+    EXCLUDE = 3
+    """Points of the node that its cut excludes are removed; its box stays."""
+    ADD = 4
+    """The node is open from now on: a root, or one that was taken before."""
+    TAKE = 5
+    """The node was handed out by `Tree.take`."""
+
+
+LINE_NUMBERS = 6
+"""Numbers in a line of a journal."""
 
 
 class Tree(Protocol):
-    """Open nodes and incumbents. Nodes are rows of numbers, their bounds first."""
+    """Open nodes and incumbents.
+
+    Nodes are rows of numbers, their bounds first. In a tree with a journal their last
+    number says which node it is, and a node that is taken and added again keeps it; 0
+    is a new one.
+    """
 
     @property
     def open(self) -> int:
@@ -89,8 +115,14 @@ class Tree(Protocol):
     def snapshot(self) -> Array:
         """All open nodes, (num_nodes, num_numbers), which stay where they are."""
 
+    def narrow(self, slopes: Array, sides: Array) -> None:
+        """Learn half-spaces ``slopes @ x >= sides`` that hold on the feasible set.
+
+        (num_half_spaces, num_inputs) and (num_half_spaces,). For trees of boxes.
+        """
+
     def journal(self) -> Array:
-        """Lines of five numbers since the last call: `Kind`, node and what it says.
+        """Lines since the last call, (num_lines, 6): see `Kind`.
 
         Empty unless the tree was opened with a journal.
         """
@@ -196,6 +228,9 @@ class PlainScheme(Protocol):
     def clips(self, before: Array, after: Array) -> Iterator[tuple[int, float, float]]:
         """Inputs whose range became smaller, with the new range."""
 
+    def narrow(self, slopes: Array, sides: Array) -> None:
+        """Learn half-spaces that hold on the feasible set; see `Tree.narrow`."""
+
 
 class PlainTree:
     """The tree in NumPy: slower, one thread."""
@@ -250,54 +285,82 @@ class PlainTree:
 
     def plant(self) -> None:
         """Add the root: the whole domain."""
-        self.add(self._scheme.root())
+        number = self._push(self._scheme.root()[0])
+        self._write(Kind.ADD, number, -math.inf)
 
     def offer(self, x: Array) -> bool:
         """Take a feasible point as incumbent; true if it is better than all before."""
         value = float(self._problem.values(x)[0])
-        better = value > self.value
-        if better or (len(self._pool) < POOL and value > -math.inf):
-            self._pool.append((value, np.array(x)))
-            self._pool.sort(key=lambda entry: -entry[0])
-            del self._pool[POOL:]
-        return better
+        if not value > -math.inf:
+            return False
+        best, domain = value > self.value, self._problem.domain
+        near = [kept for kept in self._pool if not apart(x, kept[1], domain)]
+        if any(kept[0] >= value for kept in near):
+            return False
+        others = [kept for kept in self._pool if apart(x, kept[1], domain)]
+        others.append((value, np.array(x)))
+        self._pool = sorted(others, key=lambda kept: -kept[0])[:POOL]
+        return best
 
     def add(self, nodes: Array) -> None:
         """Add open nodes, (num_nodes, num_numbers)."""
-        for node in nodes:
-            self._push(node)
+        for row in nodes:
+            number = 0
+            if self._lines is not None:
+                row, number = row[:-1], int(row[-1])
+            self._write(Kind.ADD, self._push(row, number), -math.inf)
 
-    def _push(self, node: Array) -> int:
-        self._count += 1
-        heapq.heappush(self._heap, (-float(node[0]), self._count, node))
-        return self._count
+    def _push(self, node: Array, number: int = 0) -> int:
+        """Open a node; returns its number, a new one for 0."""
+        number = number or self._count + 1
+        self._count = max(self._count, number)
+        heapq.heappush(self._heap, (-float(node[0]), number, node))
+        return number
 
     def take(self, most: int) -> Array:
         """Remove the open nodes of the largest bounds, at most so many."""
-        return self._rows(self._pop(most))
+        taken = heapq.nsmallest(most, self._heap)
+        rows = self._handed_out(taken)
+        for _, number, _ in taken:
+            self._write(Kind.TAKE, number, -math.inf)
+        for _ in taken:
+            heapq.heappop(self._heap)
+        return rows
 
     def close(self, bound: float) -> None:
         """Hear what was proved elsewhere of nodes that were taken."""
-        self.closed = max(self.closed, bound)
+        self._close(0, bound)
 
     def snapshot(self) -> Array:
         """All open nodes, (num_nodes, num_numbers), which stay where they are."""
-        return self._rows(sorted(self._heap))
-
-    def _pop(self, most: int) -> list[tuple[float, int, Any]]:
-        count = min(most, len(self._heap))
-        return [heapq.heappop(self._heap) for _ in range(count)]
+        return self._handed_out(sorted(self._heap))
 
     def _rows(self, entries: list[tuple[float, int, Any]]) -> Array:
         rows = [node for _, _, node in entries]
         return np.array(rows).reshape(len(rows), self._scheme.root().shape[1])
 
+    def _handed_out(self, entries: list[tuple[float, int, Any]]) -> Array:
+        """Nodes as rows, with their numbers if there is a journal."""
+        rows = self._rows(entries)
+        if self._lines is None:
+            return rows
+        return np.column_stack([rows, [number for _, number, _ in entries]])
+
+    def narrow(self, slopes: Array, sides: Array) -> None:
+        """Learn half-spaces ``slopes @ x >= sides`` that hold on the feasible set."""
+        self._scheme.narrow(slopes, sides)
+
     def journal(self) -> Array:
-        """Lines of five numbers since the last call: `Kind`, node and what it says."""
+        """Lines since the last call, (num_lines, 6): see `Kind`."""
         found = self._lines or []
         if self._lines is not None:
             self._lines = []
-        return np.array(found, dtype=np.float64).reshape(len(found), 5)
+        return np.array(found, dtype=np.float64).reshape(len(found), LINE_NUMBERS)
+
+    def _write(self, kind: Kind, number: int, bound: float, *told: float) -> None:
+        """A line of the journal, if there is one."""
+        if self._lines is not None:
+            self._lines.append((kind, number, *(told or (-1, 0.0, 0.0)), bound))
 
     def explore(
         self,
@@ -322,25 +385,38 @@ class PlainTree:
         return done
 
     def _explore_batch(self, most: int) -> int:
-        cutoff, taken = self.cutoff, []
-        for entry in self._pop(most):
-            if -entry[0] > cutoff:
-                taken.append(entry)
-            else:
-                self._close(entry[1], -entry[0])
-        if not taken:
-            return 0
+        """Bound and branch at most so many nodes; returns how many.
+
+        Ctrl-C may come at any line. A node is first put down elsewhere and then removed
+        here: it may be known twice for a moment, but it is never lost.
+        """
+        cutoff = self.cutoff
+        waiting: deque[tuple[float, int, Any]] = deque()
         try:
-            found, points = self._scheme.explore(self._rows(taken), cutoff)
-        except BaseException:  # Ctrl-C: what was taken is still open
-            for entry in taken:
-                heapq.heappush(self._heap, entry)
+            while self._heap and len(waiting) < most:
+                bound, number, _ = entry = self._heap[0]
+                if -bound > cutoff:
+                    waiting.append(entry)
+                else:
+                    self._close(number, -bound)
+                heapq.heappop(self._heap)
+            count = len(waiting)
+            if not count:
+                return 0
+            found, points = self._scheme.explore(self._rows(list(waiting)), cutoff)
+            for point in points:
+                self._meet(point)
+            for fate in found:
+                _, number, row = waiting[0]
+                self._follow(number, row, fate)
+                waiting.popleft()
+        except BaseException:  # what was taken is still open
+            known = {number for _, number, _ in self._heap}
+            for entry in waiting:
+                if entry[1] not in known:
+                    heapq.heappush(self._heap, entry)
             raise
-        for point in points:
-            self._meet(point)
-        for (_, number, row), fate in zip(taken, found, strict=True):
-            self._follow(number, row, fate)
-        return len(taken)
+        return count
 
     def _meet(self, point: Array) -> None:
         """A point that may be good: an incumbent if feasible, else a candidate."""
@@ -353,24 +429,23 @@ class PlainTree:
 
     def _follow(self, number: int, row: Array, found: Explored) -> None:
         """Keep the open parts of a node and what is proved of the rest."""
-        self.closed = max(self.closed, found.dropped)
         if found.fate in (Fate.CLOSED, Fate.STUCK):
             stuck = float(found.node[0]) if found.fate is Fate.STUCK else -math.inf
             self._close(number, max(found.dropped, stuck))
             return
-        if self._lines is not None:
-            for place, low, high in self._scheme.clips(row, found.node):
-                self._lines.append((Kind.CLIP, number, place, low, high))
+        self.closed = max(self.closed, found.dropped)
+        if found.dropped > -math.inf:
+            self._write(Kind.EXCLUDE, number, found.dropped)
+        for clipped in self._scheme.clips(row, found.node):
+            self._write(Kind.CLIP, number, found.dropped, *clipped)
         if found.fate is Fate.AGAIN:
             heapq.heappush(self._heap, (-float(found.node[0]), number, found.node))
             return
         left, right = self._scheme.split(found.node, found.place, found.at)
         first = self._push(left)
         self._push(right)
-        if self._lines is not None:
-            self._lines.append((Kind.SPLIT, number, found.place, found.at, first))
+        self._write(Kind.SPLIT, number, -math.inf, found.place, found.at, first)
 
     def _close(self, number: int, bound: float) -> None:
         self.closed = max(self.closed, bound)
-        if self._lines is not None:
-            self._lines.append((Kind.CLOSE, number, -1, bound, 0.0))
+        self._write(Kind.CLOSE, number, bound)

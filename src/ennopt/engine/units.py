@@ -23,7 +23,7 @@ from ennopt.run import Run
 UNIT_SECONDS = 0.5
 """Longest time of a unit: how long a limit or Ctrl-C may have to wait."""
 
-FIRST_NODES = 256
+NODES_BEFORE_UNITS = 256
 """Nodes explored here before units are handed out: easy problems need no more."""
 
 NODES_PER_UNIT = 64
@@ -126,9 +126,10 @@ def explore_with(
     try:
         _hand_out(executor, run, tree, make, improve, pending)
     finally:
-        for future, unit in pending.items():
-            future.cancel()
+        for unit in pending.values():
             tree.add(unit.nodes)  # unfinished work stays open
+        for future in pending:
+            future.cancel()
 
 
 def _hand_out(
@@ -150,12 +151,18 @@ def _hand_out(
                 if left <= 0:
                     break
                 limit = math.ceil(left / flights)
-            nodes = tree.take(min(NODES_PER_UNIT, math.ceil(tree.open / flights)))
+            # Ctrl-C may come at any line: what was taken is still open.
+            most = min(NODES_PER_UNIT, math.ceil(tree.open / flights))
+            before, nodes = tree.bound, None
             try:
+                nodes = tree.take(most)
                 unit = make(nodes, limit, min(UNIT_SECONDS, run.remaining()))
                 pending[executor.submit(explore_unit, unit)] = unit
-            except BaseException:  # Ctrl-C: what was taken is still open
-                tree.add(nodes)
+            except BaseException:
+                if nodes is None:
+                    tree.close(before)  # taken or not: this holds
+                elif not any(unit.nodes is nodes for unit in pending.values()):
+                    tree.add(nodes)
                 raise
         finished = [future for future in pending if future.done()]
         if not finished:

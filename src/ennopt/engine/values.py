@@ -1,9 +1,9 @@
-"""Good values before any proof: multi-start ascent and a polish by linear programs.
+"""Good values before any proof: multi-start ascent and a polish of its best points.
 
 Nothing here proves anything; values are the forward pass's, and whoever takes a point
 checks that it is feasible. A sum of ReLU networks is linear on the cell of inputs that
 share an activation pattern, so the best point of a cell is a linear program in the
-inputs alone.
+inputs alone. With other activations the polish follows the gradient.
 """
 
 from __future__ import annotations
@@ -14,16 +14,32 @@ import numpy as np
 
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.network import Array
+from ennopt.network import Array, Network
 
 SHORTEST_STEP = 1e-7
 """Share of an input's range below which an ascent has arrived."""
 
+ROUGH_STEP = 1e-4
+"""The same on a set that is not a box."""
+
 STEPS_PER_OFFER = 10
 """Steps of an ascent between two offers of its best point."""
 
+APART = 1e-3
+"""Points differ that are this share of some input's range apart."""
+
+LEAST_RISE = 1e-12
+"""A polish goes on while a round raises the value by this share of its size: less is
+rounding."""
+
 NO_GAIN = 1e-11
 """Relative size of a direction or multiplier that is taken for zero."""
+
+FIRST_STEP = 1e-3
+"""Share of an input's range that the first step along a gradient goes."""
+
+SMALLEST = 1e-300
+"""What divisions take for zero."""
 
 STEPS_PER_INPUT = 20
 """Most steps of a climb on a polyhedron, for each input."""
@@ -63,33 +79,90 @@ def ascend(
     points = domain.repair(starts)
     values = problem.values(points)
     sizes = np.full((len(points), 1), first)
+    low, high = domain.around(points)
+    # Moving points into a set is dear: there the polish has to do the rest.
+    shortest = 0.0 if domain.is_box else ROUGH_STEP
     slopes = problem.gradients(points)
     for step in range(steps):
         if stop() or not len(points):
             break
         if step % STEPS_PER_OFFER == 0:
             offer(points[np.argmax(values)])
-        moved = domain.repair(points + sizes * np.sign(slopes) * domain.widths)
+        (going,) = np.nonzero(sizes[:, 0] >= shortest)
+        moves = sizes[going] * np.sign(slopes[going]) * domain.widths
+        boxes = low[going], high[going]
+        moved = domain.repair(points[going] + moves, boxes)
         reached = problem.values(moved)
-        better = reached > values
-        points[better], values[better] = moved[better], reached[better]
+        better = (reached > values[going]) & domain.feasible(moved, regions=False)
+        gained = going[better]
+        points[gained], values[gained] = moved[better], reached[better]
         if better.any():
-            slopes[better] = problem.gradients(points[better])
-        sizes = np.where(better[:, None], 1.2 * sizes, 0.5 * sizes)
-        if sizes.max() < SHORTEST_STEP:
+            slopes[gained] = problem.gradients(points[gained])
+        sizes[going] *= np.where(better[:, None], 1.2, 0.5)
+        if sizes.max() < max(shortest, SHORTEST_STEP):
             break
     order = np.argsort(-values, kind="stable")
     return points[order], values[order]
 
 
+def corners(
+    domain: Domain,
+    directions: Array,
+    seconds: float,
+    stop: Callable[[], object] = lambda: None,
+) -> Array:
+    """Feasible points that lie farthest along some directions, by linear programs.
+
+    For sets on which moving random points in finds nothing. Whole numbers and lists
+    make them integer programs.
+
+    Parameters
+    ----------
+    domain
+        The feasible set.
+    directions
+        (num_directions, num_inputs)
+    seconds
+        For each of them.
+    stop
+        Asked before each; true ends the work.
+
+    Returns
+    -------
+    Array
+        (num_points, num_inputs): fewer points than directions, perhaps none.
+    """
+    from ennopt.milp.highs import Highs
+    from ennopt.milp.scaling import ScaledModel
+
+    found = []
+    for direction in directions:
+        if stop():
+            break
+        along = Canonical.sum_of([Network((direction[None],), (np.zeros(1),))], domain)
+        scaled = ScaledModel.of(along, along.root)
+        options = scaled.options(seconds=seconds, nodes=np.inf, slack=0.0, gap=0.1)
+        solved = Highs().solve(scaled.model, options)
+        if solved.x is None:
+            break  # the set may be empty
+        found.append(domain.repair(scaled.point(solved.x)))
+    points = np.array(found).reshape(len(found), domain.num_inputs)
+    return points[domain.feasible(points)]
+
+
+def apart(x: Array, other: Array, domain: Domain) -> bool:
+    """Whether two points differ by more than `APART`."""
+    scale = np.where(domain.widths > 0, domain.widths, 1.0)
+    return bool(np.any(np.abs(x - other) > APART * scale))
+
+
 def distinct(points: Array, domain: Domain, most: int) -> Array:
     """The first `most` points that are not close to an earlier one."""
-    scale = np.where(domain.widths > 0, domain.widths, 1.0)
     kept: list[Array] = []
     for point in points:
         if len(kept) >= most:
             break
-        if all(np.abs((point - other) / scale).max() > 1e-3 for other in kept):
+        if all(apart(point, other, domain) for other in kept):
             kept.append(point)
     return np.array(kept).reshape(len(kept), domain.num_inputs)
 
@@ -104,6 +177,7 @@ def cell_forms(problem: Canonical, x: Array) -> tuple[Array, Array, Array]:
         half-spaces of the feasible set among them, and the gradient (num_inputs,) of
         the objective there.
     """
+    problem.expect_relu("a polish by cells")
     slopes, sides = problem.domain.half_spaces()
     rows, limits = [-slopes], [-sides]
     gradients = []
@@ -209,6 +283,8 @@ def polish(
     Plain ascent stops short of a kinked maximum by about the usual tolerance, which
     can stall the end of a proof. If `stop` answers true, the best so far is returned.
     """
+    if not problem.is_relu:
+        return follow(problem, x, stop=stop)
     domain = problem.domain
     best, value = x, float(problem.values(x)[0])
     widths = domain.widths
@@ -232,9 +308,42 @@ def polish(
         # Beyond the corner other cells begin: let a short ascent choose among them.
         near = np.stack([corner, corner + 1e-6 * np.sign(gradient) * widths])
         points, values = ascend(problem, near, steps=20, first=1e-3)
-        if not values[0] > value + 1e-12 * max(1.0, abs(value)):
+        if not values[0] > value + LEAST_RISE * max(abs(value), problem.spread):
             return points[0] if values[0] > value else best
         best, value = points[0], float(values[0])
+    return best
+
+
+def follow(
+    problem: Canonical,
+    x: Array,
+    steps: int = 100,
+    stop: Callable[[], object] = lambda: None,
+) -> Array:
+    """Follow the gradient of a smooth objective uphill, inside the feasible set.
+
+    The length of a step is what the last two gradients say of the curvature (Barzilai
+    and Borwein); one that does not help is halved.
+    """
+    domain, widths = problem.domain, problem.domain.widths
+    best, value = x, float(problem.values(x)[0])
+    slope = problem.gradients(best[None])[0] * widths
+    size = FIRST_STEP / max(float(np.abs(slope).max(initial=0.0)), SMALLEST)
+    for _ in range(steps):
+        if stop():
+            break
+        moved = domain.repair(best + size * slope * widths)
+        reached = float(problem.values(moved)[0])
+        if not (reached > value and domain.contains(moved)):
+            size *= 0.5
+            if size * np.abs(slope).max(initial=0.0) < SHORTEST_STEP:
+                break
+            continue
+        after = problem.gradients(moved[None])[0] * widths
+        way = (moved - best) / np.where(widths > 0.0, widths, 1.0)
+        bend = float(way @ (slope - after))
+        size = float(way @ way) / bend if bend > SMALLEST else 2.0 * size
+        best, value, slope = moved, reached, after
     return best
 
 

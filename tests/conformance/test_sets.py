@@ -1,0 +1,151 @@
+"""Every kind of feasible set and mixes of them: all ways to solve a problem agree.
+
+``make conformance`` runs a thousand problems.
+"""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from ennopt.canonical import Canonical
+from ennopt.domain import Domain, Group, NearRows, Rows, Values
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.engine.schemes import Signs
+from ennopt.paper.bigm import BigM
+from ennopt.problem import Problem
+from ennopt.result import Limits, Status
+from ennopt.run import Tools
+from oracles import KINDS, exactly_feasible, random_ensemble, random_set
+
+GAP = 1e-5
+COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "24"))
+PLAIN_NODES = 3000
+METHODS = {
+    "boxes": BoxSearch(),
+    "neurons": NeuronSearch(),
+    "HiGHS": BigM("highs"),
+    "SCIP": BigM("scip"),
+}
+
+
+def problem_of(seed, kinds=None):
+    rng = np.random.default_rng(seed)
+    domain, kinds = random_set(rng, kinds)
+    widths = (3, 3) if rng.random() < 0.4 else (int(rng.integers(2, 5)),)
+    members = int(rng.integers(1, 3))
+    ensemble = random_ensemble(rng, members, domain.num_inputs, widths)
+    return Problem(ensemble, domain, "max" if rng.random() < 0.7 else "min")
+
+
+def agree(problem):
+    """Solve in every way and compare values with bounds; returns the status."""
+    sign = 1.0 if problem.sense == "max" else -1.0
+    canonical = Canonical.of(problem)
+    results = {
+        name: method.solve(problem, Tools(Limits(gap=GAP)))
+        for name, method in METHODS.items()
+        if canonical.features <= method.handles
+    }
+    statuses = {result.status for result in results.values()}
+    assert len(statuses) == 1, results
+    schemes = [BoxSearch().scheme]
+    if "neurons" in results:
+        schemes.append(Signs(canonical.root))
+    trees = [scheme.open(canonical, GAP, plain=True) for scheme in schemes]
+    known = results["boxes"].x
+    for tree in trees:
+        tree.plant()
+        if known is not None:
+            tree.offer(known)
+        tree.explore(PLAIN_NODES, math.inf, math.inf, dive=1, threads=1)
+        assert not tree.open
+    for name, result in results.items():
+        if result.x is None:
+            assert result.status is Status.INFEASIBLE, name
+            assert all(tree.bound == -math.inf for tree in trees)
+            continue
+        value = sign * result.value
+        size = 1e-7 * max(1.0, abs(value))
+        assert exactly_feasible(problem.domain, result.x), name
+        assert result.value == problem.ensemble(result.x)[0]
+        assert all(tree.bound >= value - size for tree in trees)
+        for other, bound in results.items():
+            assert sign * bound.bound >= value - size, (name, other)
+    return statuses.pop()
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_random_mixes_of_sets_are_solved_alike(part):
+    found = [agree(problem_of(seed)) for seed in range(part, COUNT, 6)]
+    assert set(found) <= {Status.OPTIMAL, Status.INFEASIBLE}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_set_by_itself(kind):
+    assert agree(problem_of(5, [kind])) is Status.OPTIMAL
+
+
+def enumerated(problem, whole):
+    """The best of all points of a set of whole numbers."""
+    axes = [
+        np.arange(low, high + 1)
+        for low, high in zip(problem.domain.lower, problem.domain.upper, strict=True)
+    ]
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, len(axes))
+    return problem.ensemble(points[problem.domain.feasible(points)]).max()
+
+
+@pytest.mark.parametrize("method", [BoxSearch(), NeuronSearch()], ids=repr)
+@pytest.mark.parametrize("seed", range(4))
+def test_whole_numbers_agree_with_enumeration(seed, method):
+    rng = np.random.default_rng(seed)
+    d = 4
+    matrix = rng.integers(-3, 4, size=(2, d)).astype(float)
+    at = matrix @ rng.integers(0, 8, d)
+    rows = Rows(matrix, at - 2.0, np.where([True, False], at, np.inf))
+    domain = Domain(
+        np.zeros(d), np.full(d, 7.9), rows=rows, values=Values.of(d, whole=range(d))
+    )
+    ensemble = random_ensemble(rng, 2, d, (12,))
+    problem = Problem(ensemble, domain)
+    result = method.solve(problem, Tools(Limits(gap=1e-6)))
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(enumerated(problem, d), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [BoxSearch(), NeuronSearch()], ids=repr)
+def test_categories_choose_one_level_each(method):
+    rng = np.random.default_rng(3)
+    groups = (
+        Group("first", (0, 1, 2), ("a", "b", "c")),
+        Group("second", (3, 4), ("d", "e"), base="f"),
+    )
+    values = Values.of(6, whole=range(5))
+    domain = Domain(np.zeros(6), np.ones(6), values=values, groups=groups)
+    ensemble = random_ensemble(rng, 2, 6, (10,))
+    result = method.solve(Problem(ensemble, domain), Tools())
+    best = -math.inf
+    for first in np.eye(3):
+        for second in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
+            one = np.concatenate([first, second])
+            line = Domain([*one, 0.0], [*one, 1.0])
+            best = max(best, BoxSearch().solve(Problem(ensemble, line), Tools()).value)
+    assert result.value == pytest.approx(best, rel=2e-4)
+    assert {group.level(result.x) for group in groups} < set("abcdef")
+
+
+def test_a_point_near_two_rows_is_in_both_their_boxes():
+    data = np.array([[0.0, 0.0], [0.3, 0.1], [2.0, 2.0]])
+    near = NearRows.rows(data, [0.2, 0.2], count=2)
+    domain = Domain([-5.0, -5.0], [5.0, 5.0], regions=(near,))
+    ensemble = random_ensemble(np.random.default_rng(1), 1, 2, (6,))
+    result = BoxSearch().solve(Problem(ensemble, domain), Tools())
+    assert np.all(np.abs(result.x - data[:2]) <= 0.2 + 1e-15)
+    assert not domain.contains([2.0, 2.0])
+    apart = Domain([-5.0] * 2, [5.0] * 2, regions=(NearRows.rows(data, [0.1, 0.1], 2),))
+    assert BoxSearch().solve(Problem(ensemble, apart), Tools()).status is (
+        Status.INFEASIBLE
+    )
