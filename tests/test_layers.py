@@ -13,7 +13,8 @@ import ennopt
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
-    "domain", "problem", "bounds", "canonical", "result", "log", "run", "milp",
+    "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
+    "run", "milp",
     "tightening", "engine", "paper", "methods", "convert", "api", "embed", "learn",
     "study", "cli",
 ]  # fmt: skip

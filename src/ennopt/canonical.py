@@ -11,12 +11,12 @@ names, is `ennopt.run.Run`, the record of a run.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ennopt.activations import RELU
 from ennopt.bounds.linear import network_bounds
@@ -29,8 +29,10 @@ from ennopt.bounds.rounding import (
 )
 from ennopt.domain import Domain
 from ennopt.domain.convex import CLOSE
-from ennopt.network import Array, Network, frozen
-from ennopt.problem import SMALLEST_DISTANCE, ZERO_SHARE, Problem
+from ennopt.network import Array, Ensemble, Network
+from ennopt.problem import SMALLEST_DISTANCE, ZERO_SHARE, Function, Problem, Term
+from ennopt.risk import Risk, Worst
+from ennopt.weighting import PredictionLimits, Weighting
 
 SPREAD_POINTS = 256
 
@@ -62,65 +64,12 @@ MILP_SETS = INPUT_SETS - {Feature.CONVEX}
 """What rows and binaries of a model say of it."""
 
 
-class Weighting(Protocol):
-    """A set W of weightings of the outputs: the objective is ``min_{w in W} w . f(x)``.
+ACCEPTED = 0.9
+"""Share of the slack of a limit that a point may miss it by: bounds hold for all of
+it, and the rest is for rounding."""
 
-    Any w in W gives an upper bound of the objective. Improving w is a matter of speed,
-    never of truth.
-    """
-
-    def respond(self, outputs: Array) -> Array:
-        """The weighting in W with the least sum, (..., num_outputs)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fixed:
-    """One weighting: a weighted sum of the outputs.
-
-    Examples
-    --------
-    >>> Fixed(np.ones(2)).respond(np.array([3.0, 4.0]))
-    array([1., 1.])
-    """
-
-    weights: Array
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", frozen(self.weights))
-
-    def respond(self, outputs: Array) -> Array:
-        """The one weighting there is."""
-        return np.broadcast_to(self.weights, np.shape(outputs))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PredictionLimits:
-    """Conditions ``matrix @ outputs >= least`` on predictions.
-
-    Parameters
-    ----------
-    matrix
-        (num_limits, num_outputs)
-    least
-        (num_limits,)
-    """
-
-    matrix: Array
-    least: Array
-
-    def __post_init__(self) -> None:
-        for name in ("matrix", "least"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
-
-    @classmethod
-    def none(cls, num_outputs: int) -> PredictionLimits:
-        """No limits."""
-        return cls(np.zeros((0, num_outputs)), np.zeros(0))
-
-    @property
-    def count(self) -> int:
-        """Number of limits."""
-        return len(self.least)
+LIMIT_SLACK = 1e-9
+"""Share of a limit's spread that a point may miss it by."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +86,7 @@ class Canonical:
     weighting
         How outputs make the objective; ``None`` for their plain sum.
     limits
-        Conditions on outputs; ``None`` for none.
+        Conditions on functions of the outputs.
     sizes
         ``|weights|`` and ``|biases|`` of the outputs of each network, as they were
         before outputs were merged: what cancels leaves its rounding behind. ``None``
@@ -165,7 +114,7 @@ class Canonical:
     networks: tuple[Network, ...]
     domain: Domain
     weighting: Weighting = None  # type: ignore[assignment]
-    limits: PredictionLimits = None  # type: ignore[assignment]
+    limits: PredictionLimits = PredictionLimits()  # noqa: RUF009 - frozen
     sizes: tuple[tuple[Array, Array], ...] = None  # type: ignore[assignment]
     additions: int = 0
     sign: float = 1.0
@@ -174,10 +123,8 @@ class Canonical:
 
     def __post_init__(self) -> None:
         if self.weighting is None:
-            weighting = Fixed(np.ones(self.num_outputs))
+            weighting = Weighting(np.ones(self.num_outputs))
             object.__setattr__(self, "weighting", weighting)
-        if self.limits is None:
-            object.__setattr__(self, "limits", PredictionLimits.none(self.num_outputs))
         if self.sizes is None:
             own = tuple(
                 (np.abs(n.weights[-1]), np.abs(n.biases[-1])) for n in self.networks
@@ -188,27 +135,31 @@ class Canonical:
     def of(cls, problem: Problem) -> Canonical:
         """The canonical form of what a user says."""
         sign = 1.0 if problem.sense == "max" else -1.0
-        ensemble, coefficients = problem.ensemble, np.ones((1, 1))
-        if problem.output is not None:
-            coefficients = np.atleast_2d(np.asarray(problem.output))
-        folded, sizes = [], []
-        for member, weight in zip(ensemble.members, ensemble.weights, strict=True):
-            factor = sign * float(weight)
-            one = (
-                member
-                if problem.output is None
-                else member.combine_outputs(coefficients)
+        goal = problem.goal if sign > 0 else problem.goal.negated()
+        limits = [
+            (part, limit.least)
+            for limit in problem.limits
+            for part in _each_alone(limit.function)
+        ]
+        if not limits and all(term.own_risk is None for term in goal.terms):
+            rows = list(_rows(goal))
+            networks, sizes = merged(
+                [row for row, _, _ in rows], [(w, b) for _, w, b in rows]
             )
-            folded.append(one.fold_output(factor, 0.0))
-            # Outputs that cancel leave their rounding behind.
-            share = abs(factor) * np.abs(coefficients)
-            sizes.append(
-                (share @ np.abs(member.weights[-1]), share @ np.abs(member.biases[-1]))
-            )
-        networks, merged_sizes = merged(folded, sizes)
+            return cls(
+                networks, problem.domain, sizes=sizes,
+                additions=_additions([goal]), sign=sign, origin=problem,
+            )  # fmt: skip
+        outputs = _Outputs()
+        functions = [outputs.add(part) for part in (goal, *(f for f, _ in limits))]
+        networks, sizes = outputs.networks()
+        weightings = [outputs.weighting(*function) for function in functions]
         return cls(
-            networks, problem.domain, sizes=merged_sizes,
-            additions=len(folded) * ensemble.num_outputs, sign=sign, origin=problem,
+            networks, problem.domain, weightings[0],
+            PredictionLimits(
+                tuple(weightings[1:]), np.array([least for _, least in limits])
+            ),
+            sizes, _additions([goal, *(f for f, _ in limits)]), sign, problem,
         )  # fmt: skip
 
     @classmethod
@@ -259,13 +210,25 @@ class Canonical:
             found.add(Feature.ACTIVATIONS)
         if self.limits.count:
             found.add(Feature.LIMITS)
-        if not isinstance(self.weighting, Fixed):
+        if not self.weighting.is_fixed:
             found.add(Feature.RISK)
-        elif np.any(self.weighting.weights != 1.0):
+        if self.is_sum or self.limits.count or not self.weighting.is_fixed:
+            return frozenset(found)  # those have weights and several outputs anyway
+        if np.any(self.weighting.weights != 1.0):
             found.add(Feature.WEIGHTS)
         if any(network.num_outputs != 1 for network in self.networks):
             found.add(Feature.OUTPUTS)
         return frozenset(found)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is the plain sum of networks of one output each, no limits."""
+        return (
+            self.limits.count == 0
+            and self.weighting.is_fixed
+            and bool(np.all(self.weighting.weights == 1.0))
+            and all(network.num_outputs == 1 for network in self.networks)
+        )
 
     def expect(self, handled: frozenset[Feature], who: str) -> None:
         """Refuse, by name, features that are not `handled` by somebody."""
@@ -287,9 +250,20 @@ class Canonical:
         points = np.atleast_2d(points)
         if self.origin is not None:
             return self.sign * self.origin.values(points)
-        outputs = self.outputs(points)
-        weights = self.weighting.respond(outputs)
-        return np.asarray(np.einsum("nm,nm->n", weights, outputs))
+        return self.weighting.values(self.outputs(points))
+
+    def feasible(self, points: Array) -> NDArray[np.bool_]:
+        """Which points are in the set and meet every limit, (num_points,)."""
+        points = np.atleast_2d(points)
+        found = self.domain.feasible(points)
+        if self.limits.count and found.any():
+            over = self.limits.values(self.outputs(points[found])) - self.limits.least
+            found[found] = np.all(over >= -ACCEPTED * self.slack, axis=1)
+        return found
+
+    def contains(self, x: Array) -> bool:
+        """Whether a point is in the set and meets every limit."""
+        return bool(self.feasible(x)[0])
 
     def outputs(self, points: Array) -> Array:
         """All outputs at many points, (num_points, num_outputs)."""
@@ -302,8 +276,30 @@ class Canonical:
         return np.asarray(np.einsum("nm,nmp->np", weights, slopes))
 
     def range(self, bounds: NeuronBounds) -> tuple[float, float]:
-        """Range of a plain sum of outputs by the bounds of the outputs."""
-        return bounds.prediction(np.ones(len(self.networks)))
+        """Range of the objective by the bounds of the outputs."""
+        if self.is_sum:
+            return bounds.prediction(np.ones(len(self.networks)))
+        low = np.concatenate([layers[-1] for layers in bounds.lower])
+        high = np.concatenate([layers[-1] for layers in bounds.upper])
+        # Any weighting bounds the function from above; from below all of them do.
+        own = self.weighting.respond(0.5 * (low + high))
+        most = np.where(own > 0.0, own * high, own * low)
+        reach = np.maximum(np.abs(self.weighting.lowest), self._heaviest)
+        least = -reach * np.maximum(np.abs(low), np.abs(high))
+        rounding = (
+            4.0 * low.size * UNIT * float(np.abs(least).sum() + np.abs(most).sum())
+        )
+        return float(least.sum()) - rounding, float(most.sum()) + rounding
+
+    @property
+    def _heaviest(self) -> Array:
+        """No absolute weight of an output in the objective is above this."""
+        heaviest = np.abs(self.weighting.weights)
+        for places, risk in self.weighting.groups:
+            at = list(places)
+            # Weights add up to at most one, or to one less what others are below zero.
+            heaviest[at] = 1.0 + len(at) * max(0.0, -risk.lowest(len(at)))
+        return heaviest
 
     # What rounding errors are measured by.
 
@@ -376,18 +372,40 @@ class Canonical:
         return float(np.ptp(self.values(self._points())))
 
     @cached_property
+    def limit_spread(self) -> Array:
+        """Range of each limit's function over many points, (num_limits,)."""
+        found = self.limits.values(self.outputs(self._points()))
+        return np.asarray(np.ptp(found, axis=0))
+
+    @cached_property
+    def slack(self) -> Array:
+        """How far a point may miss each limit, (num_limits,).
+
+        A share of how far its function varies, and the rounding of a forward pass.
+        """
+        outputs = np.concatenate([sizes[-1] for sizes in self.row_sizes])
+        heavy = [np.abs(f.weights) + ~f.is_fixed * (f.weights == 0.0) * 4.0
+                 for f in self.limits.functions]  # fmt: skip
+        rounding = np.array([16.0 * self.gamma * (w @ outputs) for w in heavy])
+        return np.asarray(LIMIT_SLACK * self.limit_spread + rounding)
+
+    @cached_property
     def noise(self) -> float:
         """Rounding margin of a bound where all signs are decided: most of many points.
 
         And what the objective gains where the set is wider by its slack. An estimate of
         what cannot be proved; no bound rests on it.
         """
-        points, total = self._points(), np.zeros(SPREAD_POINTS)
-        gradients = np.zeros_like(points)
+        points = self._points()
+        weights = self._heaviest if not self.is_sum else np.ones(self.num_outputs)
+        total, gradients = np.zeros(SPREAD_POINTS), np.zeros_like(points)
+        at = 0
         for network, errors in zip(self.networks, self.row_errors, strict=True):
+            own = weights[at : at + network.num_outputs]
+            at += network.num_outputs
             hidden = network.preactivations(points)[:-1]
-            total += errors[-1].sum()
-            row = np.tile(network.weights[-1].sum(axis=0), (len(points), 1))
+            total += own @ errors[-1]
+            row = np.tile(own @ network.weights[-1], (len(points), 1))
             for s in range(len(hidden) - 1, -1, -1):
                 kind, h = network.activations[s], hidden[s]
                 slopes = kind.slope(h)
@@ -396,7 +414,7 @@ class Canonical:
                     total += self.gamma * (np.abs(row) * shifts).sum(axis=1)
                 total += np.abs(row) @ errors[s]
                 row = (row * slopes) @ network.weights[s]
-            gradients += row if hidden else network.weights[0].sum(axis=0)
+            gradients += row if hidden else own @ network.weights[0]
         return float(total.max()) + self._gain(gradients)
 
     def _gain(self, gradients: Array) -> float:
@@ -406,7 +424,8 @@ class Canonical:
         lengths = np.linalg.norm(domain.linear.matrix * domain.widths, axis=1)
         used = lengths > 0.0
         missed = (domain.slack[used] / lengths[used]).sum() + CLOSE * len(domain.convex)
-        return float(steepest * missed)
+        limited = LIMIT_SLACK * self.limits.count * self.spread
+        return float(steepest * missed) + limited
 
     def _points(self) -> Array:
         """Points all over the surrounding box, (SPREAD_POINTS, num_inputs)."""
@@ -445,9 +464,7 @@ def merged(
     """
     kept: dict[tuple[bytes, ...], tuple[Network, Array, Array]] = {}
     for own, (weights, bias) in zip(members, sizes, strict=True):
-        hidden = (*own.weights[:-1], *own.biases[:-1])
-        shape = f"{own.hidden_widths} {own.activations}"
-        key = (shape.encode(), *(array.tobytes() for array in hidden))
+        key = hidden_key(own)
         if key in kept:
             twin, others, shifts = kept[key]
             own = own.with_output(
@@ -457,3 +474,147 @@ def merged(
         kept[key] = own, weights, bias
     networks = tuple(network for network, _, _ in kept.values())
     return networks, tuple((weights, bias) for _, weights, bias in kept.values())
+
+
+def _each_alone(function: Function) -> list[Function]:
+    """A function that must reach a limit, as functions that all must.
+
+    The worst member reaches a limit if every member does.
+    """
+    if len(function.terms) != 1 or not isinstance(function.terms[0].own_risk, Worst):
+        return [function]
+    (term,) = function.terms
+    ensemble = term.ensemble
+    share = term.factor * len(ensemble.members) * float(ensemble.weights[0])
+    return [
+        replace(
+            function,
+            terms=(Term(Ensemble((member,), np.ones(1)), share, term.output),),
+        )
+        for member in ensemble.members
+    ]
+
+
+def _rows(function: Function) -> Iterator[tuple[Network, Array, Array]]:
+    """Networks of one output that add up to a function without risks.
+
+    With each, the absolute weights and biases of the output: outputs that cancel leave
+    their rounding behind.
+    """
+    for term in function.terms:
+        for factor, member in zip(
+            term.factor * term.ensemble.weights, term.ensemble.members, strict=True
+        ):
+            yield _row(term, member, float(factor))
+    if function.inputs.any() or function.constant:
+        slopes, constant = function.inputs[None], np.array([function.constant])
+        yield Network((slopes,), (constant,)), np.abs(slopes), np.abs(constant)
+
+
+def _row(term: Term, member: Network, factor: float) -> tuple[Network, Array, Array]:
+    """A member with the output that a term asks for, times a factor."""
+    coefficients, one = np.ones((1, 1)), member
+    if term.output is not None:
+        coefficients = np.atleast_2d(np.asarray(term.output))
+        one = member.combine_outputs(coefficients)
+    share = abs(factor) * np.abs(coefficients)
+    return (
+        one.fold_output(factor, 0.0),
+        share @ np.abs(member.weights[-1]),
+        share @ np.abs(member.biases[-1]),
+    )
+
+
+def _additions(functions: Sequence[Function]) -> int:
+    """How many outputs are added up at most."""
+    return max(
+        sum(
+            len(term.ensemble.members) * term.ensemble.num_outputs
+            for term in function.terms
+        )
+        for function in functions
+    )
+
+
+class _Outputs:
+    """Outputs over stacks of hidden layers, for several functions."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[tuple[bytes, ...], list[tuple[Network, Array, Array]]] = {}
+
+    def add(self, function: Function) -> tuple[list[_Place], list[_Places]]:
+        """Outputs of a function: those that are added, and those of each risk."""
+        plain = replace(
+            function, terms=tuple(t for t in function.terms if t.own_risk is None)
+        )
+        rows = list(_rows(plain))
+        networks, sizes = merged(
+            [row for row, _, _ in rows], [(w, b) for _, w, b in rows]
+        )
+        fixed = [
+            self._place(network, *size)
+            for network, size in zip(networks, sizes, strict=True)
+        ]
+        groups = []
+        for term in function.terms:
+            if term.own_risk is not None:
+                ensemble = term.ensemble
+                share = term.factor * len(ensemble.members) * ensemble.weights[0]
+                places = [
+                    self._place(*_row(term, member, float(share)))
+                    for member in ensemble.members
+                ]
+                groups.append((places, term.own_risk))
+        return fixed, groups
+
+    def _place(self, row: Network, weights: Array, biases: Array) -> _Place:
+        rows = self._stacks.setdefault(hidden_key(row), [])
+        rows.append((row, weights, biases))
+        return hidden_key(row), len(rows) - 1
+
+    def networks(
+        self,
+    ) -> tuple[tuple[Network, ...], tuple[tuple[Array, Array], ...]]:
+        """Stacks with all their outputs, and the sizes of those."""
+        networks, sizes = [], []
+        for rows in self._stacks.values():
+            stacked = [
+                np.concatenate(parts)
+                for parts in (
+                    [row.weights[-1] for row, _, _ in rows],
+                    [row.biases[-1] for row, _, _ in rows],
+                    [weights for _, weights, _ in rows],
+                    [biases for _, _, biases in rows],
+                )
+            ]
+            networks.append(rows[0][0].with_output(stacked[0], stacked[1]))
+            sizes.append((stacked[2], stacked[3]))
+        return tuple(networks), tuple(sizes)
+
+    def weighting(self, fixed: list[_Place], groups: list[_Places]) -> Weighting:
+        """The function of all outputs that `add` told the places of."""
+        starts, count = {}, 0
+        for key, rows in self._stacks.items():
+            starts[key] = count
+            count += len(rows)
+        weights = np.zeros(count)
+        for key, row in fixed:
+            weights[starts[key] + row] = 1.0
+        return Weighting(
+            weights,
+            tuple(
+                (tuple(starts[key] + row for key, row in places), risk)
+                for places, risk in groups
+            ),
+        )
+
+
+_Place = tuple[tuple[bytes, ...], int]
+_Places = tuple[list[_Place], Risk]
+
+
+def hidden_key(network: Network) -> tuple[bytes, ...]:
+    """Equal for networks with the same hidden layers."""
+    hidden = (*network.weights[:-1], *network.biases[:-1])
+    shape = f"{network.hidden_widths} {network.activations}"
+    return (shape.encode(), *(array.tobytes() for array in hidden))

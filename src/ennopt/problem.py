@@ -1,12 +1,13 @@
-"""What is optimized, as the user says it: an ensemble, a feasible set and a sense.
+"""What is optimized, as the user says it: predictions, limits, a feasible set.
 
-Methods see its canonical form (`ennopt.canonical`): networks whose sum is maximized.
+Methods see its canonical form (`ennopt.canonical`): networks over one feasible set.
 """
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble
+from ennopt.risk import Risk
 
 Sense: TypeAlias = Literal["max", "min"]
 Output: TypeAlias = int | npt.ArrayLike | None
@@ -39,54 +41,59 @@ def relative_gap(value: float, bound: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
-    """Maximize or minimize the prediction of `ensemble` over `domain`.
+class Term:
+    """A prediction of an ensemble, times a number.
 
     Parameters
     ----------
     ensemble
         What predicts.
-    domain
-        Where the inputs may lie.
-    sense
-        ``"max"`` or ``"min"``.
+    factor
+        The number.
     output
-        Which of several outputs: its index, or the coefficients of a linear
-        combination, (num_outputs,). ``None`` for a single output.
+        As `Problem.output`.
+    risk
+        How pessimistic the prediction is; ``None`` for the ensemble's own weighted
+        sum of its members. A risk needs members of equal weights.
     """
 
     ensemble: Ensemble
-    domain: Domain
-    sense: Sense = "max"
+    factor: float = 1.0
     output: Output = None
+    risk: Risk | None = None
 
     def __post_init__(self) -> None:
-        if self.sense not in ("max", "min"):
-            raise ValueError(f"Expected sense 'max' or 'min', got {self.sense!r}.")
-        if self.domain.num_inputs != self.ensemble.num_inputs:
-            raise ValueError(
-                f"Expected a domain of {self.ensemble.num_inputs} inputs, got "
-                f"{self.domain.num_inputs}."
-            )
         object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
-        with np.errstate(over="ignore", invalid="ignore"):
-            sizes = (*self._sizes(), float(self.domain.widths.max()))
-        if not all(size <= LARGEST_PREDICTION for size in sizes):  # NaN is refused too
+        weights = self.ensemble.weights
+        if self.risk is not None and np.any(weights != weights[0]):
             raise ValueError(
-                f"Expected predictions and bounds of at most {LARGEST_PREDICTION:g}, "
-                f"got sums of up to {max(sizes):.3g}. Narrow the bounds or rescale the "
-                "model."
+                f"Expected members of equal weights for {self.risk!r}, got "
+                f"{weights.tolist()!r:.80}. A risk counts every member alike."
             )
+
+    @property
+    def own_risk(self) -> Risk | None:
+        """The risk, ``None`` where it is the mean."""
+        count = len(self.ensemble.members)
+        return None if self.risk is None or self.risk.is_mean(count) else self.risk
 
     def values(self, points: Array) -> Array:
-        """Predictions to be optimized at many points, (num_points,)."""
-        return self._chosen(self.ensemble(np.atleast_2d(points)))
+        """Pessimistic, (num_points,): ``risk(factor * predictions of the members)``."""
+        if self.own_risk is None:
+            return self.factor * self.chosen(self.ensemble(np.atleast_2d(points)))
+        members = self.members(points)
+        weights = self.own_risk.respond(members)
+        return np.asarray(np.einsum("ne,ne->n", weights, members))
 
-    def member_values(self, x: Array) -> Array:
-        """What each member predicts at a point, (num_members,)."""
-        return self._chosen(self.ensemble.member_values(x))
+    def members(self, points: Array) -> Array:
+        """What a risk is of: factor times predictions, (num_points, num_members)."""
+        points, ensemble = np.atleast_2d(points), self.ensemble
+        share = self.factor * len(ensemble.members) * ensemble.weights[0]
+        each = [self.chosen(member(points)) for member in ensemble.members]
+        return np.asarray(share * np.stack(each, axis=1))
 
-    def _chosen(self, outputs: Array) -> Array:
+    def chosen(self, outputs: Array) -> Array:
+        """The output asked for, of (..., num_outputs)."""
         if self.output is None:
             return outputs[..., 0]
         coefficients = np.asarray(self.output)
@@ -95,15 +102,160 @@ class Problem:
             return outputs[..., used[0]]  # exactly, whatever the others are
         return np.asarray(outputs @ coefficients)
 
-    def _sizes(self) -> tuple[float, float]:
-        """Largest absolute sums: of a prediction, and inside any member."""
-        total, inside = 0.0, 0.0
-        pairs = zip(self.ensemble.weights, self.ensemble.members, strict=True)
-        for weight, member in pairs:
-            y = member.absolute(self.domain.reach)
-            inside = max(inside, *(float(layer.max()) for layer in y))
-            total += abs(float(weight)) * float(y[-1].max())
-        return total, inside
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A sum of predictions, a linear function of the inputs and a constant.
+
+    Risks are pessimistic: low where the function is to be large.
+
+    Parameters
+    ----------
+    terms
+        The predictions.
+    inputs
+        Factors of the inputs, (num_inputs,).
+    constant
+        What is added.
+    """
+
+    terms: tuple[Term, ...]
+    inputs: Array
+    constant: float = 0.0
+
+    def negated(self) -> Function:
+        """Minus the function; its risks are then low where it is large."""
+        terms = tuple(replace(term, factor=-term.factor) for term in self.terms)
+        return Function(terms, -self.inputs, -self.constant)
+
+    def values(self, points: Array) -> Array:
+        """At many points, (num_points,)."""
+        points = np.atleast_2d(points)
+        if not self.inputs.any() and self.constant == 0.0 and len(self.terms) == 1:
+            return self.terms[0].values(points)
+        total = points @ self.inputs + self.constant
+        for term in self.terms:
+            total = total + term.values(points)
+        return np.asarray(total)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """A condition on predictions: ``function(x) >= least``.
+
+    Parameters
+    ----------
+    function
+        With pessimistic risks.
+    least
+        What it must reach.
+    text
+        The condition as the user stated it.
+    sign
+        What the user states is this times the function: -1 for an upper limit.
+    """
+
+    function: Function
+    least: float
+    text: str = "a limit"
+    sign: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Maximize or minimize a prediction over `domain`.
+
+    Parameters
+    ----------
+    ensemble
+        What predicts. Of several predictions, the one that a result tells the members
+        of.
+    domain
+        Where the inputs may lie.
+    sense
+        ``"max"`` or ``"min"``.
+    output
+        Which of several outputs: its index, or the coefficients of a linear
+        combination, (num_outputs,). ``None`` for a single output.
+    goal
+        What is optimized, if it is not the prediction of `ensemble`.
+    limits
+        Conditions on predictions.
+    """
+
+    ensemble: Ensemble
+    domain: Domain
+    sense: Sense = "max"
+    output: Output = None
+    goal: Function = None  # type: ignore[assignment]
+    limits: tuple[Limit, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.sense not in ("max", "min"):
+            raise ValueError(f"Expected sense 'max' or 'min', got {self.sense!r}.")
+        object.__setattr__(self, "output", _coefficients(self.output, self.ensemble))
+        object.__setattr__(self, "limits", tuple(self.limits))
+        d = self.domain.num_inputs
+        if self.goal is None:
+            term = Term(self.ensemble, output=self.output)
+            object.__setattr__(self, "goal", Function((term,), np.zeros(d)))
+        for function in self.functions():
+            for ensemble in (self.ensemble, *(t.ensemble for t in function.terms)):
+                if ensemble.num_inputs != d:
+                    raise ValueError(
+                        f"Expected a domain of {ensemble.num_inputs} inputs, got {d}."
+                    )
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = [float(self.domain.widths.max())]
+            for function in self.functions():
+                sizes += self._sizes(function)
+        if not all(size <= LARGEST_PREDICTION for size in sizes):  # NaN is refused too
+            raise ValueError(
+                f"Expected predictions and bounds of at most {LARGEST_PREDICTION:g}, "
+                f"got sums of up to {max(sizes):.3g}. Narrow the bounds or rescale the "
+                "model."
+            )
+
+    def functions(self) -> Iterator[Function]:
+        """The goal, then those of the limits."""
+        yield self.goal
+        for limit in self.limits:
+            yield limit.function
+
+    @property
+    def risk(self) -> Risk | None:
+        """Of the goal, if it is one prediction with a risk."""
+        terms = self.goal.terms
+        return terms[0].own_risk if len(terms) == 1 else None
+
+    def values(self, points: Array) -> Array:
+        """What is optimized at many points, (num_points,)."""
+        if self.sense == "max":
+            return self.goal.values(points)
+        return -self.goal.negated().values(points)
+
+    def limit_values(self, points: Array) -> Array:
+        """The functions of the limits at many points, (num_points, num_limits)."""
+        points = np.atleast_2d(points)
+        found = [limit.function.values(points) for limit in self.limits]
+        return np.array(found).reshape(len(found), len(points)).T
+
+    def member_values(self, x: Array) -> Array:
+        """What each member predicts at a point, (num_members,)."""
+        main = Term(self.ensemble, output=self.output)
+        return main.chosen(self.ensemble.member_values(x))
+
+    def _sizes(self, function: Function) -> list[float]:
+        """Largest absolute sums: of a function, and inside any member."""
+        total, inside = float(np.abs(function.inputs) @ self.domain.reach), 0.0
+        total += abs(function.constant)
+        for term in function.terms:
+            factors = abs(term.factor) * np.abs(term.ensemble.weights)
+            for factor, member in zip(factors, term.ensemble.members, strict=True):
+                y = member.absolute(self.domain.reach)
+                inside = max(inside, *(float(layer.max()) for layer in y))
+                total += float(factor) * float(y[-1].max())
+        return [total, inside]
 
 
 def _coefficients(output: Output, ensemble: Ensemble) -> Array | None:

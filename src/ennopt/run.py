@@ -278,7 +278,7 @@ class Run:
         """
         domain = self.problem.domain
         inside = domain.repair(np.atleast_2d(points))
-        inside = inside[domain.feasible(inside)]
+        inside = inside[self.problem.feasible(inside)]
         if not len(inside):
             return False
         values = self.problem.values(inside)

@@ -6,30 +6,34 @@ import pytest
 from ennopt.canonical import (
     Canonical,
     Feature,
-    Fixed,
     PredictionLimits,
     UnsupportedProblemError,
+    Weighting,
 )
 from ennopt.domain import Domain
 from ennopt.engine.auto import Auto
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.neuron_search import NeuronSearch
-from ennopt.engine.nodes import NodeModel
+from ennopt.paper.bigm import BigM
+from ennopt.paper.branch_and_cut import BranchAndCut
+from ennopt.paper.two_phase import TwoPhase
+from ennopt.risk import Worst
 from ennopt.run import Tools
 from oracles import random_network
 
 BOX = Domain([-1.0, -1.0], [1.0, 1.0])
-SEARCHES = pytest.mark.parametrize("method", [Auto(), BoxSearch(), NeuronSearch()])
 
 
 def cases():
     rng = np.random.default_rng(0)
     one, three = random_network(rng), random_network(rng, num_outputs=3)
-    limits = PredictionLimits(np.ones((1, 1)), np.zeros(1))
-    yield Feature.WEIGHTS, Canonical((one,), BOX, weighting=Fixed(np.array([2.0])))
+    limits = PredictionLimits((Weighting([1.0]),), [0.0])
+    worst = Weighting([0.0] * 3, (((0, 1, 2), Worst()),))
+    yield Feature.WEIGHTS, Canonical((one,), BOX, weighting=Weighting([2.0]))
     yield Feature.OUTPUTS, Canonical((three,), BOX)
     yield Feature.LIMITS, Canonical((one,), BOX, limits=limits)
+    yield Feature.RISK, Canonical((three,), BOX, weighting=worst)
 
 
 CASES = pytest.mark.parametrize(
@@ -37,18 +41,24 @@ CASES = pytest.mark.parametrize(
 )
 
 
-@SEARCHES
 @CASES
-def test_searches_refuse_what_they_cannot_handle_by_name(method, feature, problem):
+def test_methods_refuse_what_they_cannot_handle_by_name(feature, problem):
     assert problem.features == {feature}
-    with pytest.raises(UnsupportedProblemError, match=feature.value):
-        method.solve(problem, Tools())
+    for method in (NeuronSearch(), BigM(), BranchAndCut(), TwoPhase()):
+        with pytest.raises(UnsupportedProblemError, match=feature.value):
+            method.solve(problem, Tools())
 
 
 @CASES
-def test_nodes_are_of_a_plain_sum_of_single_outputs(feature, problem):
-    """The specification and the kernel alike: no output but the first is dropped."""
-    makers = [NodeModel] if kernel() is None else [NodeModel, compile_model]
-    for make in makers:
+def test_branching_on_inputs_handles_every_function(feature, problem):
+    choice = Auto().choose(problem)
+    assert choice.method == BoxSearch()
+    assert feature.value in choice.reason
+
+
+@CASES
+def test_the_kernel_is_of_a_plain_sum_of_single_outputs(feature, problem):
+    """No output but the first is dropped."""
+    if kernel() is not None:
         with pytest.raises(ValueError, match=f"without {feature.value}"):
-            make(problem)
+            compile_model(problem)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ennopt.canonical import INPUT_SETS, Feature
 from ennopt.engine.compiled import kernel
-from ennopt.engine.nodes import NodeSettings
+from ennopt.engine.nodes import FUNCTIONS, NodeSettings
 from ennopt.engine.schemes import Boxes
 from ennopt.engine.search import Engine, Search
 
@@ -51,7 +51,9 @@ class BoxSearch(Engine):
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = INPUT_SETS | {Feature.ACTIVATIONS}
+    handles: ClassVar[frozenset[Feature]] = (
+        INPUT_SETS | FUNCTIONS | {Feature.ACTIVATIONS}
+    )
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30
@@ -71,7 +73,7 @@ class BoxSearch(Engine):
         run = search.run
         with run.phase("search"):
             tree = search.plant(self.scheme)
-            if kernel() is not None:
+            if kernel() is not None and run.problem.is_sum:
                 # A few nodes of the kernel, which climbs from what it meets.
                 neurons = max(1, run.problem.num_neurons)
                 nodes = max(FEW_NODES, FIRST_LOOK // neurons)

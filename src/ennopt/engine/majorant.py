@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import abc
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
 import numpy as np
 
 from ennopt.engine.concretise import HalfSpaces
@@ -44,7 +47,130 @@ def slope_byte(alpha: Array) -> Array:
     return np.floor(np.where(alpha < 0.5, scaled + 0.5 - 1e-9, scaled + 0.5))
 
 
-class Majorant:
+class HasCoefficient(Protocol):
+    """A layer that keeps how often its outputs count, (num_nodes, width)."""
+
+    coefficient: Array
+    smear: Array
+
+
+AnyLayer = TypeVar("AnyLayer", bound=HasCoefficient)
+
+
+class Form(NamedTuple):
+    """A linear function above another one on each node of a batch.
+
+    Parameters
+    ----------
+    slopes, centre
+        Slopes times radius (num_nodes, num_inputs), and values at the centre
+        (num_nodes,).
+    base, base_centre
+        Those of its part without unstable neurons of the first layers.
+    margin
+        Its rounding, (num_nodes,).
+    """
+
+    slopes: Array
+    centre: Array
+    base: Array
+    base_centre: Array
+    margin: Array
+
+    @classmethod
+    def zero(cls, count: int, num_inputs: int) -> Form:
+        """Nothing yet."""
+        wide, thin = np.zeros((count, num_inputs)), np.zeros(count)
+        return cls(wide, thin, wide, thin, thin)
+
+    def plus(self, other: Form) -> Form:
+        """The sum of two."""
+        return Form(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def times(self, factors: Array) -> Form:
+        """A multiple for each node, factors (num_nodes,) of at least zero."""
+        each = factors[:, None]
+        return Form(
+            self.slopes * each, self.centre * factors, self.base * each,
+            self.base_centre * factors, self.margin * factors,
+        )  # fmt: skip
+
+
+class Sum(abc.ABC, Generic[AnyLayer]):
+    """The layers of all networks on a batch of nodes, and a line above their sum.
+
+    Which lines the neurons have, subclasses say.
+    """
+
+    model: NodeModel
+    centre: Array
+    radius: Array
+    layers: list[list[AnyLayer]]
+
+    @abc.abstractmethod
+    def output_form(
+        self, i: int, w: Array, b: float, error: float
+    ) -> tuple[Form, list[Array]]:
+        """A majorant of ``w . y + b`` with y the last hidden layer of network i.
+
+        Also what multiplies the outputs of each of its layers. `error` is the rounding
+        of the output itself.
+        """
+
+    @abc.abstractmethod
+    def errors_of(self, layer: AnyLayer, a: Array) -> tuple[Array, Array]:
+        """How far lines are off where a layer's outputs count `a` times, and widths.
+
+        Both (num_nodes, width); where the signs hold.
+        """
+
+    def form(self) -> Form:
+        """A majorant of the sum; each layer keeps the coefficients of its outputs."""
+        total = Form.zero(*self.centre.shape)
+        for i, (network, layers) in enumerate(
+            zip(self.model.networks, self.layers, strict=True)
+        ):
+            own, coefficients = self.output_form(
+                i, network.weights[-1][0], float(network.biases[-1][0]),
+                float(self.model.errors[i][-1][0]),
+            )  # fmt: skip
+            total = total.plus(own)
+            for layer, coefficient in zip(layers, coefficients, strict=True):
+                layer.coefficient = coefficient
+        return total
+
+    def scores(self, form: Array) -> tuple[Array, Array]:
+        """Smear: relaxation errors attributed to the inputs they depend on.
+
+        Returns scores (num_nodes, num_inputs) and the sums of all errors (num_nodes,):
+        how far the majorant can be above the objective where the signs hold.
+        """
+        total, errors = SMEAR_FLOOR * np.abs(form), np.zeros(len(form))
+        for i, layers in enumerate(self.layers):
+            more, error = self.smear(i, [layer.coefficient for layer in layers])
+            total, errors = total + more, errors + error
+        return total + self.floor(errors), errors
+
+    def smear(self, i: int, coefficients: list[Array]) -> tuple[Array, Array]:
+        """The errors of network i where its layers' outputs count so many times.
+
+        Attributed to the inputs, (num_nodes, num_inputs), and in all, (num_nodes,).
+        """
+        total, errors = np.zeros_like(self.centre), np.zeros(len(self.centre))
+        for layer, a in zip(self.layers[i], coefficients, strict=True):
+            error, width = self.errors_of(layer, a)
+            total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
+            errors = errors + error.sum(axis=1)
+        return total, errors
+
+    def floor(self, errors: Array) -> Array:
+        """What every input is blamed for, (num_nodes, num_inputs)."""
+        widths = self.model.domain.widths
+        share = 2.0 * self.radius / np.where(widths > 0.0, widths, 1.0)
+        return np.asarray(WIDTH_FLOOR * errors[:, None] * share)
+
+
+class Majorant(Sum[Layer]):
     """The layers of all networks on a batch of nodes, and a line above their sum."""
 
     def __init__(
@@ -98,48 +224,46 @@ class Majorant:
         self.firsts.append(first)
         return at
 
-    def form(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Slopes (times radius) and value at the centre of a majorant of the sum.
+    def output_form(
+        self, i: int, w: Array, b: float, error: float
+    ) -> tuple[Form, list[Array]]:
+        """A majorant of ``w . y + b`` with y the last hidden layer of network i.
 
-        Also those of its part without unstable first-layer neurons, and the rounding
-        margin; each layer keeps the coefficients of its outputs.
+        Also what multiplies the outputs of each of its layers.
         """
-        count, d = self.centre.shape
-        form, base = np.zeros((count, d)), np.zeros((count, d))
-        c, base_c, margin = np.zeros(count), np.zeros(count), np.zeros(count)
-        model = self.model
-        for network, layers, first, errors in zip(
-            model.networks, self.layers, self.firsts, model.errors, strict=True
-        ):
-            w, b = network.weights[-1][0], network.biases[-1][0]
-            margin = margin + errors[-1][0]
-            if first is None:
-                slope, more = w * self.radius, self.centre @ w + b
-                form, c = form + slope, c + more
-                base, base_c = base + slope, base_c + more
-                continue
-            row = np.broadcast_to(w, (count, w.size))
-            more = np.full(count, b)
-            for s in range(len(layers) - 1, 0, -1):
-                layer = layers[s]
-                layer.coefficient = row
-                plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-                row = plus * layer.slope + minus * layer.alpha
-                more = more + (plus * layer.shift).sum(axis=1) + row @ network.biases[s]
-                margin = margin + np.abs(row) @ errors[s]
-                row = row @ network.weights[s]
-            layer = layers[0]
-            layer.coefficient = row
-            alive = layer.on | layer.unstable
-            margin = margin + np.where(alive, np.abs(row), 0.0) @ errors[0]
+        count = len(self.centre)
+        network, layers, first = (
+            self.model.networks[i],
+            self.layers[i],
+            self.firsts[i],
+        )
+        errors = self.model.errors[i]
+        margin = np.full(count, error)
+        if first is None:
+            slope, more = w * self.radius, self.centre @ w + b
+            return Form(slope, more, slope, more, margin), []
+        row = np.broadcast_to(w, (count, w.size))
+        more = np.full(count, b)
+        coefficients = [row]
+        for s in range(len(layers) - 1, 0, -1):
+            layer = layers[s]
             plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
-            slope = plus * layer.slope + minus * layer.alpha
-            form = form + np.einsum("bi,bip->bp", slope, first.slopes)
-            c = c + more + (plus * layer.shift + slope * first.centre).sum(axis=1)
-            fixed = np.where(layer.on, row, 0.0)
-            base = base + np.einsum("bi,bip->bp", fixed, first.slopes)
-            base_c = base_c + more + (fixed * first.centre).sum(axis=1)
-        return form, c, base, base_c, margin
+            row = plus * layer.slope + minus * layer.alpha
+            more = more + (plus * layer.shift).sum(axis=1) + row @ network.biases[s]
+            margin = margin + np.abs(row) @ errors[s]
+            row = row @ network.weights[s]
+            coefficients.append(row)
+        layer = layers[0]
+        alive = layer.on | layer.unstable
+        margin = margin + np.where(alive, np.abs(row), 0.0) @ errors[0]
+        plus, minus = np.maximum(row, 0.0), np.minimum(row, 0.0)
+        slope = plus * layer.slope + minus * layer.alpha
+        form = np.einsum("bi,bip->bp", slope, first.slopes)
+        c = more + (plus * layer.shift + slope * first.centre).sum(axis=1)
+        fixed = np.where(layer.on, row, 0.0)
+        base = np.einsum("bi,bip->bp", fixed, first.slopes)
+        base_c = more + (fixed * first.centre).sum(axis=1)
+        return Form(form, c, base, base_c, margin), coefficients[::-1]
 
     def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
         """Best response: at z, slopes move towards [h > 0] where they are in use."""
@@ -160,17 +284,19 @@ class Majorant:
                 layer.alpha = np.where(moving, layer.alpha + move, layer.alpha)
 
     def anchored(
-        self, form: Array, c: Array, base: Array, base_c: Array, multipliers: Array,
-        value: Array,
-    ) -> tuple[Array, Array, Array]:  # fmt: skip
-        """First-layer lines at the common vertex of the networks, mixed in."""
+        self, form: Form, multipliers: Array, value: Array
+    ) -> tuple[Array, Array, Array]:
+        """First-layer lines at the common vertex of the networks, mixed in.
+
+        Returns slopes, values at the centre, and largest values on the node.
+        """
         pieces = [
             (layers[0], first)
             for layers, first in zip(self.layers, self.firsts, strict=True)
             if first is not None
         ]
         if not pieces:
-            return form, c, value
+            return form.slopes, form.centre, value
         each = multipliers[:, None]
         shift, tie, gain = self.halves.combined(each)
         joined = FirstLayer(
@@ -183,35 +309,26 @@ class Majorant:
             [np.where(lay.unstable, lay.coefficient, 0.0) for lay, _ in pieces], axis=1
         )
         g, constant, value_2d = anchor(
-            joined, free[:, None], (base[:, None] + shift, base_c[:, None] + gain),
-            (form[:, None] + shift, c[:, None] + gain), value[:, None], tie, passes=1,
+            joined, free[:, None],
+            (form.base[:, None] + shift, form.base_centre[:, None] + gain),
+            (form.slopes[:, None] + shift, form.centre[:, None] + gain),
+            value[:, None], tie, passes=1,
         )  # fmt: skip
         # The rounding of both moves stays in the constant.
         constant = constant - (gain - self.halves.margin(each))
         return (g - shift)[:, 0], constant[:, 0], value_2d[:, 0]
 
-    def scores(self, form: Array) -> tuple[Array, Array]:
-        """Smear: relaxation errors attributed to the inputs they depend on.
+    def errors_of(self, layer: Layer, a: Array) -> tuple[Array, Array]:
+        """How far lines are off where a layer's outputs count `a` times, and widths.
 
-        Returns scores (num_nodes, num_inputs) and the sums of all errors (num_nodes,):
-        how far the majorant can be above the objective where the signs hold.
+        Both (num_nodes, width); where the signs hold.
         """
-        total, errors = SMEAR_FLOOR * np.abs(form), np.zeros(len(form))
-        for layers in self.layers:
-            for layer in layers:
-                a = layer.coefficient
-                width = np.where(layer.unstable, layer.high - layer.low, 1.0)
-                above = a * layer.shift
-                below = -a * np.maximum(
-                    (1.0 - layer.alpha) * layer.high, -layer.alpha * layer.low
-                )
-                error = np.where(a > 0.0, above, below)
-                error = np.where(layer.unstable, error, 0.0)
-                total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
-                errors = errors + error.sum(axis=1)
-        widths = self.model.domain.widths
-        share = 2.0 * self.radius / np.where(widths > 0.0, widths, 1.0)
-        return total + WIDTH_FLOOR * errors[:, None] * share, errors
+        above = a * layer.shift
+        below = -a * np.maximum(
+            (1.0 - layer.alpha) * layer.high, -layer.alpha * layer.low
+        )
+        error = np.where(layer.unstable, np.where(a > 0.0, above, below), 0.0)
+        return error, np.where(layer.unstable, layer.high - layer.low, 1.0)
 
     def states(self) -> States:
         """One byte per neuron for the children."""

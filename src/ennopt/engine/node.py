@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.engine.concretise import LARGEST, HalfSpaces, argument, clip, empty, support
+from ennopt.engine.functions import Functions
 from ennopt.engine.majorant import Majorant
 from ennopt.engine.nodes import (
     FRESH,
@@ -27,6 +28,7 @@ from ennopt.engine.nodes import (
     NodeSettings,
     Past,
 )
+from ennopt.engine.restore import merits
 from ennopt.engine.smooth import SmoothMajorant
 from ennopt.network import Array
 
@@ -56,7 +58,7 @@ def step_limit(bound: Array, cutoff: float, size: float, most: int) -> Array:
 def half_spaces(
     model: NodeModel, nodes: Nodes, cutoff: float, centre: Array, radius: Array
 ) -> HalfSpaces:
-    """The cut, if there is a cutoff, and the constraints of the feasible set."""
+    """The cut, if there is a cutoff, limits, and constraints of the feasible set."""
     slopes, constants = [], []
     if np.isfinite(cutoff):
         rounding = (
@@ -65,6 +67,11 @@ def half_spaces(
         s = nodes.constant - cutoff + (nodes.cut * centre).sum(axis=1)
         slopes.append(nodes.cut * radius)
         # No cut yet: infinite.
+        constants.append(np.minimum(s + model.unit * rounding, LARGEST))
+    for own in nodes.limits.transpose(1, 0, 2):
+        rounding = np.abs(own[:, 0]) + np.abs(own[:, 1:]) @ model.reach
+        s = own[:, 0] + (own[:, 1:] * centre).sum(axis=1)
+        slopes.append(own[:, 1:] * radius)
         constants.append(np.minimum(s + model.unit * rounding, LARGEST))
     for slope, side in zip(model.slopes, model.sides, strict=True):
         slopes.append(slope * radius)
@@ -110,6 +117,12 @@ def bound_nodes(
         )  # fmt: skip
         best = np.minimum(best, old_top)
     infeasible = np.zeros(len(best), dtype=bool)
+    for own in nodes.limits.transpose(1, 0, 2):
+        nodes.lower, nodes.upper, _, none = clip(
+            own[:, 1:], own[:, 0], 0.0, model.reach, model.unit, nodes.lower,
+            nodes.upper,
+        )  # fmt: skip
+        infeasible |= none
     for slope, side in zip(model.slopes, model.sides, strict=True):
         slopes = np.broadcast_to(slope, nodes.lower.shape)
         nodes.lower, nodes.upper, _, none = clip(
@@ -131,14 +144,19 @@ def bound_nodes(
         infeasible |= empty(halves)
     closed |= infeasible
     kind = Majorant if model.is_relu else SmoothMajorant
-    above = kind(model, nodes, centre, radius, halves, settings)
+    inner = kind(model, nodes, centre, radius, halves, settings)
+    above: Majorant | SmoothMajorant | Functions = inner
+    if not model.is_sum:
+        above = Functions(inner, nodes, halves, first=int(cutting))
 
     least, margin = np.full(len(best), np.inf), np.zeros(len(best))
     best_form, best_c = np.zeros_like(centre), np.zeros(len(best))
     going = ~closed
     step = 0
     while True:
-        form, c, base, base_c, error = above.form()
+        whole = above.form()
+        form, c, error = whole.slopes, whole.centre, whole.margin
+        halves = above.halves  # limits have become closer
         most, multipliers = (x[:, 0] for x in support(form[:, None], halves))
         value = c + most
         better = (value < least) & (going | (step == 0))
@@ -148,6 +166,13 @@ def bound_nodes(
         z = argument(form, halves, multipliers)
         going = going & ~(least + margin <= cutoff)
         limit = step_limit(least, cutoff, size, settings.max_steps)
+        if isinstance(above, Functions):
+            above.note(multipliers, z)
+            infeasible |= above.missed
+            going &= ~infeasible
+            for over, spread in zip(above.over.T, above.spreads, strict=True):
+                more = step_limit(over, 0.0, float(spread), settings.max_steps)
+                limit = np.maximum(limit, more)
         going = going & (step < limit)
         if not going.any():
             break
@@ -155,11 +180,12 @@ def bound_nodes(
         step += 1
     at_point = c + (form * z).sum(axis=1) - error
     if settings.output_lines:
-        form, c, value = above.anchored(form, c, base, base_c, multipliers, value)
+        form, c, value = above.anchored(whole, multipliers, value)
         better = value < least
         least, margin = np.where(better, value, least), np.where(better, error, margin)
         best_c = np.where(better, c, best_c)
         best_form = np.where(better[:, None], form, best_form)
+    closed |= infeasible
     best = np.where(infeasible, -np.inf, np.minimum(least + margin, best))
     closed = closed | (best <= cutoff)
 
@@ -194,12 +220,16 @@ def bound_nodes(
     nodes.constant = np.where(renew, constant, nodes.constant)
     nodes.states = above.states()
     points = centre + radius * z
-    values = np.asarray(sum(network(points)[:, 0] for network in model.networks))
     # Where all signs hold the objective is at most `errors` below the majorant. If it
     # falls short of that, a sign decided under an older cut does not hold here: the
     # children decide all of them anew.
-    promised = at_point - errors
-    wrong = ~closed & (promised > cutoff) & (values < promised)
+    if isinstance(above, Functions):
+        nodes.limits = above.rows(centre, radius)
+        values, wrong = merits(model.problem, points), ~closed & above.short()
+    else:
+        values = np.asarray(sum(network(points)[:, 0] for network in model.networks))
+        promised = at_point - errors
+        wrong = ~closed & (promised > cutoff) & (values < promised)
     nodes.states = np.where(wrong[:, None], FRESH, nodes.states).astype(np.uint8)
     past = Past.of(nodes.past)
     shrunk = share < settings.again

@@ -42,14 +42,36 @@ class NodeSettings:
     programs: int = 64
 
 
-class NodeModel:
-    """A canonical problem in the arrays that `bound_nodes` needs.
+FUNCTIONS = frozenset({Feature.LIMITS, Feature.RISK, Feature.WEIGHTS, Feature.OUTPUTS})
+"""What an objective and limits may have beside a plain sum."""
 
-    Networks have one output each; the objective is their sum.
+
+class Piece(NamedTuple):
+    """An output, or minus an output: what functions are sums of with weights >= 0.
+
+    Parameters
+    ----------
+    network, row
+        Which output of which network.
+    output
+        Its number among all outputs.
+    sign
+        Plus or minus one.
     """
 
+    network: int
+    row: int
+    output: int
+    sign: float
+
+
+class NodeModel:
+    """A canonical problem in the arrays that `bound_nodes` needs."""
+
     def __init__(self, problem: Canonical) -> None:
-        problem.expect(INPUT_SETS | {Feature.ACTIVATIONS}, "a search on boxes")
+        others = FUNCTIONS if problem.is_relu else {Feature.ACTIVATIONS}
+        problem.expect(INPUT_SETS | others, "a search on boxes")
+        self.problem, self.is_sum = problem, problem.is_sum
         self.networks, self.domain = problem.networks, problem.domain
         self.reach, self.unit = problem.domain.reach, problem.unit
         self.errors, self.sizes = problem.row_errors, problem.row_sizes
@@ -60,22 +82,49 @@ class NodeModel:
         self.gamma, self.is_relu = problem.gamma, problem.is_relu
         # Other neurons than ReLU have no signs to remember.
         self.num_neurons = problem.num_neurons if self.is_relu else 0
-        self.layout = BoxLayout(self.num_inputs, self.num_neurons)
+        self.pieces = _pieces(problem)
+        self.num_limits = problem.limits.count
+        self.guides: list[Array] = []
+        self.layout = BoxLayout(self.num_inputs, self.num_neurons, 1 + self.num_limits)
         # Of a last hidden layer, neurons that no output rewards: they only ever need
         # the line below ReLU, which holds without bounds.
         parts = []
-        for network in self.networks:
+        for i, network in enumerate(self.networks):
+            used = [
+                (piece.row, piece.sign) for piece in self.pieces if piece.network == i
+            ]
+            rows = np.array([sign * network.weights[-1][row] for row, sign in used])
             depth = len(network.hidden_widths)
             for k, width in enumerate(network.hidden_widths if self.is_relu else ()):
                 last = 0 < k == depth - 1
-                below = np.all(network.weights[-1] <= 0.0, axis=0)
-                parts.append(below if last else np.zeros(width, dtype=bool))
+                below = np.all(rows <= 0.0, axis=0) if last else np.zeros(width, bool)
+                parts.append(below)
         self.only_below: Flags = np.concatenate([np.zeros(0, bool), *parts])
+
+    def guide(self, points: Array) -> None:
+        """Learn what weights of the outputs risks have at good points."""
+        outputs = self.problem.outputs(points)
+        functions = (self.problem.weighting, *self.problem.limits.functions)
+        self.guides = [function.respond(outputs) for function in functions]
 
     def narrow(self, slopes: Array, sides: Array) -> None:
         """Learn half-spaces ``slopes @ x >= sides`` that hold on the feasible set."""
         self.slopes = np.concatenate([self.slopes, slopes])
         self.sides = np.concatenate([self.sides, sides])
+
+
+def _pieces(problem: Canonical) -> tuple[Piece, ...]:
+    """The outputs that functions have with a weight above zero, or below."""
+    functions = (problem.weighting, *problem.limits.functions)
+    found, output = [], 0
+    for i, network in enumerate(problem.networks):
+        for row in range(network.num_outputs):
+            if any(function.rewarded[output] for function in functions):
+                found.append(Piece(i, row, output, 1.0))
+            if any(function.lowest[output] < 0.0 for function in functions):
+                found.append(Piece(i, row, output, -1.0))
+            output += 1
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +243,9 @@ class Nodes:
         `Past` of each node, packed, (num_nodes,).
     constant, cut
         The inherited majorant, (num_nodes,) and (num_nodes, num_inputs).
+    limits
+        Inherited majorants of how far limits are exceeded: constants, then slopes,
+        (num_nodes, num_limits, 1 + num_inputs).
     lower, upper
         The boxes, (num_nodes, num_inputs).
     states
@@ -204,6 +256,7 @@ class Nodes:
     past: Array
     constant: Array
     cut: Array
+    limits: Array
     lower: Array
     upper: Array
     states: States
@@ -212,9 +265,11 @@ class Nodes:
     def root(cls, model: NodeModel) -> Nodes:
         """The whole domain."""
         d, domain = model.num_inputs, model.domain
+        limits = np.zeros((1, model.num_limits, 1 + d))
+        limits[..., 0] = np.inf
         return cls(
             bound=np.full(1, np.inf), past=np.zeros(1), constant=np.full(1, np.inf),
-            cut=np.zeros((1, d)), lower=domain.lower[None].copy(),
+            cut=np.zeros((1, d)), limits=limits, lower=domain.lower[None].copy(),
             upper=domain.upper[None].copy(),
             states=np.full((1, model.num_neurons), FRESH, dtype=np.uint8),
         )  # fmt: skip
@@ -226,18 +281,19 @@ class Nodes:
 
     def packed(self) -> Array:
         """One row of numbers per node, as the kernel stores them."""
-        layout = BoxLayout(self.lower.shape[1], self.states.shape[1])
+        cuts = np.column_stack([self.constant, self.cut])[:, None]
+        cuts = np.concatenate([cuts, self.limits], axis=1)
+        layout = BoxLayout(self.lower.shape[1], self.states.shape[1], cuts.shape[1])
         heads = np.column_stack([self.bound, self.past])
-        cuts = np.column_stack([self.constant, self.cut])
-        return layout.pack(heads, cuts[:, None], self.lower, self.upper, self.states)
+        return layout.pack(heads, cuts, self.lower, self.upper, self.states)
 
     @classmethod
     def unpacked(cls, rows: Array, model: NodeModel) -> Nodes:
         """The inverse of `packed`."""
         heads, cuts, lower, upper, states = model.layout.unpack(rows)
         return cls(
-            heads[:, 0], heads[:, 1], cuts[:, 0, 0], cuts[:, 0, 1:], lower, upper,
-            states,
+            heads[:, 0], heads[:, 1], cuts[:, 0, 0], cuts[:, 0, 1:], cuts[:, 1:],
+            lower, upper, states,
         )  # fmt: skip
 
 

@@ -111,6 +111,9 @@ class SignPrograms:
                 found.append(Explored(Fate.STUCK, row))
         return found, np.array(points).reshape(-1, self._num_inputs)
 
+    def guide(self, points: Array) -> None:
+        """Nothing: a sum has no weights to choose."""
+
     def split(self, node: Array, place: int, at: float) -> tuple[Array, Array]:
         """The neuron held on, and held off; or an input up to a value, and above it."""
         on, off = node.copy(), node.copy()

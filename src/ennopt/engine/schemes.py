@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical
+from ennopt.canonical import INPUT_SETS, Canonical
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
@@ -71,7 +71,7 @@ class Boxes:
     ) -> Tree:  # fmt: skip
         """An empty tree; see `Scheme`."""
         module, tolerance = kernel(), Tolerance.of(problem, gap)
-        if module is None or plain:
+        if module is None or plain or not problem.is_sum:
             boxes = PlainBoxes(problem, self.settings)
             return PlainTree(problem, boxes, tolerance, journal)
         own = module.Settings()
@@ -101,7 +101,7 @@ class Signs:
         journal: bool = False,
     ) -> Tree:  # fmt: skip
         """An empty tree; see `Scheme`."""
-        problem.expect_relu(type(self).__name__)
+        problem.expect(INPUT_SETS, type(self).__name__)
         module, tolerance = kernel(), Tolerance.of(problem, gap)
         if module is None or plain:
             programs = SignPrograms(problem, self.bounds)
@@ -131,6 +131,8 @@ class PlainBoxes:
         self._root = Nodes.root(self._model).packed()
         if not self._model.is_relu:  # these refine lines of ReLU
             settings = replace(settings, max_steps=0, output_lines=False, programs=0)
+        if not self._model.is_sum:  # programs of signs are for sums
+            settings = replace(settings, programs=0)
         self._settings = settings
 
     def root(self) -> Array:
@@ -209,6 +211,11 @@ class PlainBoxes:
             low, high = float(after[lower + p]), float(after[upper + p])
             if low > before[lower + p] or high < before[upper + p]:
                 yield p, low, high
+
+    def guide(self, points: Array) -> None:
+        """Learn what weights risks have at good points."""
+        if not self._model.is_sum:
+            self._model.guide(points)
 
     def narrow(self, slopes: Array, sides: Array) -> None:
         """Learn half-spaces that hold on the feasible set; see `Tree.narrow`."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import abc
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ennopt.canonical import Canonical, Feature
+from ennopt.engine.restore import merits, restore
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
 from ennopt.engine.units import NODES_BEFORE_UNITS, Unit, explore_with
-from ennopt.engine.values import corners, first_values, polish
+from ennopt.engine.values import corners, distinct, first_values, polish
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -26,6 +28,10 @@ FIRST_SLICE = 32
 
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
+
+RESTORED, RESTORE_GROWTH = 6, 1.3
+"""Points that are moved to where limits hold, each time; and by how much the nodes have
+to grow before the next time."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -45,6 +51,7 @@ class Search:
     scheme: Scheme | None = None
     tree: Tree | None = None
     polished: float = -math.inf  # the value when points were last polished
+    due: float = 0.0  # nodes at which points are moved to where limits hold again
 
     def plant(self, scheme: Scheme) -> Tree:
         """A tree of the whole domain, with the best point known."""
@@ -111,6 +118,8 @@ class Engine(abc.ABC):
             # Moving points into a set takes longer than the ascent itself.
             share = 16 if domain.convex else 1 if domain.is_box else 4
             count = self.starts // share
+            if not run.problem.is_sum:
+                count *= 8  # the best of them are moved to where limits hold
             starts = domain.sample(count, rng)
             if not domain.is_box and len(starts) < FEW_STARTS:
                 slopes = run.problem.gradients(domain.centre[None])
@@ -127,8 +136,21 @@ class Engine(abc.ABC):
             def stop() -> bool:
                 return halted(run) or time.perf_counter() >= end
 
-            first_values(run.problem, starts, self.polished, run.offer, stop)
+            if run.problem.is_sum:
+                first_values(run.problem, starts, self.polished, run.offer, stop)
+            else:
+                self._restore(run, starts, stop)
             run.tick()
+
+    def _restore(self, run: Run, starts: Array, stop: Callable[[], object]) -> None:
+        """Move points to where limits hold, those first that are the best already."""
+        if not len(starts):
+            return
+        order = np.argsort(-merits(run.problem, starts), kind="stable")
+        for x in distinct(starts[order], run.problem.domain, RESTORED):
+            if stop():
+                break
+            run.offer(restore(run.problem, x, stop=stop))
 
     def _search(self, search: Search) -> None:
         """The outer loop: let the tree work, look at the clock, tell the record."""
@@ -171,6 +193,7 @@ class Engine(abc.ABC):
         assert tree is not None
         if run.ended() is not None:
             return
+        learning = run.problem.domain.convex or not run.problem.is_sum
         for count in in_slices(
             tree,
             nodes=min(nodes, run.limits.nodes) - run.nodes,
@@ -179,7 +202,7 @@ class Engine(abc.ABC):
             dive=self.dive,
             threads=threads,
             eager=eager,
-            shortest=FIRST_SLICE if run.problem.domain.convex else math.inf,
+            shortest=FIRST_SLICE if learning else math.inf,
         ):
             run.count(count)
             if not late:
@@ -198,6 +221,10 @@ class Engine(abc.ABC):
         assert tree is not None
         if len(candidates):
             run.offer(candidates)
+            if not run.problem.is_sum and run.nodes >= search.due:
+                search.due = max(run.nodes + 1, RESTORE_GROWTH * run.nodes)
+                with run.phase("values"):
+                    self._restore(run, candidates, run.ended)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
                 tree.narrow(slopes, sides)
@@ -205,7 +232,7 @@ class Engine(abc.ABC):
             run.offer(tree.points()[0])
         if run.value > search.polished:
             x = np.asarray(run.x)
-            if self.polished:
+            if self.polished and run.problem.is_sum:
                 with run.phase("values"):
                     run.offer(polish(run.problem, x, stop=run.ended))
             search.polished = run.value

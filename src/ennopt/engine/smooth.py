@@ -15,7 +15,7 @@ import numpy as np
 
 from ennopt.activations import Activation, Lines
 from ennopt.engine.concretise import HalfSpaces, support
-from ennopt.engine.majorant import SMEAR_FLOOR, WIDTH_FLOOR
+from ennopt.engine.majorant import Form, Sum
 from ennopt.engine.nodes import Flags, NodeModel, Nodes, NodeSettings, States
 from ennopt.network import Array, Network
 
@@ -64,7 +64,7 @@ class SmoothLayer:
         return plus * lines.high + minus * lines.low, terms.sum(axis=-1), margin
 
 
-class SmoothMajorant:
+class SmoothMajorant(Sum[SmoothLayer]):
     """The layers of all networks on a batch of nodes, and a line above their sum."""
 
     def __init__(
@@ -117,69 +117,55 @@ class SmoothMajorant:
         smear = np.abs(g[:, :n]) + np.abs(g[:, n:])
         return SmoothLayer.of(kind, -value[:, n:], value[:, :n], size, smear)
 
-    def form(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Slopes (times radius) and value at the centre of a majorant of the sum.
+    def output_form(
+        self, i: int, w: Array, b: float, error: float
+    ) -> tuple[Form, list[Array]]:
+        """A majorant of ``w . y + b`` with y the last hidden layer of network i.
 
-        The third and fourth are for `anchored`, which needs none here; the last is the
-        rounding margin. Each layer keeps the coefficients of its outputs.
+        Also what multiplies the outputs of each of its layers.
         """
-        count, d = self.centre.shape
-        form, c, margin = np.zeros((count, d)), np.zeros(count), np.zeros(count)
-        model = self.model
-        for network, layers, (wr, hc), errors in zip(
-            model.networks, self.layers, self.firsts, model.errors, strict=True
-        ):
-            w, b = network.weights[-1][0], network.biases[-1][0]
-            margin = margin + errors[-1][0]
-            if not layers:
-                form, c = form + w * self.radius, c + self.centre @ w + b
-                continue
-            row, more = np.broadcast_to(w, (count, w.size)), np.full(count, b)
-            for s in range(len(layers) - 1, -1, -1):
-                layers[s].coefficient = row
-                row, shift, extra = layers[s].relax(row, model.gamma)
-                margin = margin + extra + np.abs(row) @ errors[s]
-                more = more + shift
-                if s > 0:
-                    more = more + row @ network.biases[s]
-                    row = row @ network.weights[s]
-            form = form + np.einsum("bi,bip->bp", row, wr)
-            c = c + more + (row * hc).sum(axis=1)
-        return form, c, form, c, margin
+        count, model = len(self.centre), self.model
+        network, layers, (wr, hc) = model.networks[i], self.layers[i], self.firsts[i]
+        margin = np.full(count, error)
+        if not layers:
+            slope, c = w * self.radius, self.centre @ w + b
+            return Form(slope, c, slope, c, margin), []
+        row, more = np.broadcast_to(w, (count, w.size)), np.full(count, b)
+        coefficients = []
+        for s in range(len(layers) - 1, -1, -1):
+            coefficients.append(row)
+            row, shift, extra = layers[s].relax(row, model.gamma)
+            margin = margin + extra + np.abs(row) @ model.errors[i][s]
+            more = more + shift
+            if s > 0:
+                more = more + row @ network.biases[s]
+                row = row @ network.weights[s]
+        form = np.einsum("bi,bip->bp", row, wr)
+        c = more + (row * hc).sum(axis=1)
+        return Form(form, c, form, c, margin), coefficients[::-1]
 
     def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
         """Nothing: lines have no slopes to choose."""
 
     def anchored(
-        self, form: Array, c: Array, base: Array, base_c: Array, multipliers: Array,
-        value: Array,
-    ) -> tuple[Array, Array, Array]:  # fmt: skip
+        self, form: Form, multipliers: Array, value: Array
+    ) -> tuple[Array, Array, Array]:
         """The form as it is: lines at vertices are for ReLU."""
-        return form, c, value
+        return form.slopes, form.centre, value
 
-    def scores(self, form: Array) -> tuple[Array, Array]:
-        """Smear: errors of lines attributed to the inputs that neurons depend on.
+    def errors_of(self, layer: SmoothLayer, a: Array) -> tuple[Array, Array]:
+        """How far lines are off where a layer's outputs count `a` times, and widths.
 
-        The error of a line is measured at both ends of the range, in the middle, and
-        where the range is next to zero: there ReLU has its kink.
-        Returns scores (num_nodes, num_inputs) and the sums of all errors (num_nodes,).
+        Measured at both ends of the range, in the middle, and where the range is next
+        to zero: there ReLU has its kink.
         """
-        total, errors = SMEAR_FLOOR * np.abs(form), np.zeros(len(form))
-        for layers in self.layers:
-            for layer in layers:
-                lines, a = layer.lines, layer.coefficient
-                low, high = layer.low, layer.high
-                x = np.stack([low, 0.5 * (low + high), np.clip(0.0, low, high), high])
-                values = layer.kind.value(x)
-                above = (lines.high * x + lines.high_shift - values).max(axis=0)
-                below = (values - lines.low * x - lines.low_shift).max(axis=0)
-                error = np.maximum(np.where(a > 0.0, a * above, -a * below), 0.0)
-                width = np.where(high > low, high - low, 1.0)
-                total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
-                errors = errors + error.sum(axis=1)
-        widths = self.model.domain.widths
-        share = 2.0 * self.radius / np.where(widths > 0.0, widths, 1.0)
-        return total + WIDTH_FLOOR * errors[:, None] * share, errors
+        lines, low, high = layer.lines, layer.low, layer.high
+        x = np.stack([low, 0.5 * (low + high), np.clip(0.0, low, high), high])
+        values = layer.kind.value(x)
+        above = (lines.high * x + lines.high_shift - values).max(axis=0)
+        below = (values - lines.low * x - lines.low_shift).max(axis=0)
+        error = np.maximum(np.where(a > 0.0, a * above, -a * below), 0.0)
+        return error, np.where(high > low, high - low, 1.0)
 
     def states(self) -> States:
         """Nothing to tell the children."""

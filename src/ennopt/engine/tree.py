@@ -231,6 +231,9 @@ class PlainScheme(Protocol):
     def narrow(self, slopes: Array, sides: Array) -> None:
         """Learn half-spaces that hold on the feasible set; see `Tree.narrow`."""
 
+    def guide(self, points: Array) -> None:
+        """Learn what weights risks have at good points, (num_points, num_inputs)."""
+
 
 class PlainTree:
     """The tree in NumPy: slower, one thread."""
@@ -300,6 +303,8 @@ class PlainTree:
         others = [kept for kept in self._pool if apart(x, kept[1], domain)]
         others.append((value, np.array(x)))
         self._pool = sorted(others, key=lambda kept: -kept[0])[:POOL]
+        if best:
+            self._scheme.guide(np.array(x)[None])
         return best
 
     def add(self, nodes: Array) -> None:
@@ -420,9 +425,8 @@ class PlainTree:
 
     def _meet(self, point: Array) -> None:
         """A point that may be good: an incumbent if feasible, else a candidate."""
-        domain = self._problem.domain
-        inside = domain.repair(point)
-        if domain.contains(inside):
+        inside = self._problem.domain.repair(point)
+        if self._problem.contains(inside):
             self.offer(inside)
         elif float(self._problem.values(inside)[0]) > self.value:
             self._candidates = [*self._candidates[1 - POOL :], inside]
