@@ -49,9 +49,10 @@ bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
 	  --engine neurons $(BESIDE) box highs scip --out benchmarks/many_inputs.md
 
-# A thousand random problems on every kind of feasible set, each solved in four ways.
+# A thousand random problems on every kind of feasible set, each solved in four ways, and
+# a thousand with limits and risks beside a MILP solver.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 tests/conformance/test_sets.py
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 tests/conformance
 
 # Half an hour on one hard ensemble: SOAK is its file.
 bench-soak: $(VENV)/test

@@ -14,9 +14,8 @@ ROOT = Path(ennopt.__file__).parent
 ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
-    "run", "milp",
-    "tightening", "engine", "paper", "methods", "convert", "api", "embed", "learn",
-    "study", "cli",
+    "run", "milp", "tightening", "engine", "paper", "methods", "convert", "expressions",
+    "api", "embed", "learn", "study", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {

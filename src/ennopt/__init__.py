@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from ennopt.api import maximize, minimize, solve
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain, Mahalanobis, Near, Rows
+from ennopt.expressions import Input, Prediction, linear
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
+from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Tools
 from ennopt.version import VERSION
 
@@ -64,12 +66,16 @@ __all__ = [
     "BoxSearch",
     "BranchAndCut",
     "Crown",
+    "Cvar",
     "Domain",
     "Ensemble",
+    "Input",
     "Interval",
     "Limits",
     "LpTightening",
     "Mahalanobis",
+    "MeanMinusMad",
+    "MeanMinusStd",
     "MilpTightening",
     "ModelConfigurationError",
     "Near",
@@ -77,6 +83,7 @@ __all__ = [
     "NeuronBounds",
     "NeuronSearch",
     "NoSolutionError",
+    "Prediction",
     "PredictorNotSupportedError",
     "Problem",
     "Progress",
@@ -87,6 +94,8 @@ __all__ = [
     "Targeted",
     "Tools",
     "TwoPhase",
+    "Worst",
+    "linear",
     "load",
     "maximize",
     "minimize",

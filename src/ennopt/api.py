@@ -14,6 +14,7 @@ from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.domain.reading import read_place
 from ennopt.domain.where import Where
+from ennopt.expressions import Arithmetic, Decision, given, read_decision
 from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
 from ennopt.problem import Output, Problem, Sense
@@ -26,6 +27,13 @@ NOT_NEAR = (
     "them."
 )
 """What is said if a trust region holds no feasible point."""
+
+
+NOT_REACHED = (
+    "Bounds and constraints do not seem to contradict each other, but no input that "
+    "meets them reaches every limit on predictions: loosen a limit."
+)
+"""What is said if limits on predictions cannot be met."""
 
 
 def maximize(
@@ -41,6 +49,8 @@ def maximize(
     categories: Mapping[str, Any] | None = None,
     trust: Any = None,
     output: Output = None,
+    risk: Any = None,
+    limits: Any = None,
     method: str | Method = "auto",
     backend: str | None = None,
     time_limit: float | None = None,
@@ -59,7 +69,8 @@ def maximize(
     ----------
     model
         Anything `ennopt.load` takes: an `Ensemble`, a scikit-learn, PyTorch, Keras
-        or ONNX model, a list of them, or the path of a file.
+        or ONNX model, a list of them, or the path of a file. Or what is to be optimized
+        in terms of predictions and inputs: ``3 * Prediction(model) - Input("dose")``.
     domain
         Bounds of the inputs in original units, in one of these forms:
 
@@ -114,6 +125,14 @@ def maximize(
         Of a model with several outputs, the index of one or the coefficients of
         a linear combination. Of a classifier, the number or the name of a class; its
         log-odds are optimized, see `Result.probability`.
+    risk
+        How pessimistic the prediction of an ensemble is: ``"worst"`` (its worst
+        member), ``Cvar(0.4)`` (the mean of the worst 40% of its members),
+        ``MeanMinusStd(1.0)`` or ``MeanMinusMad(1.0)``.
+    limits
+        Conditions on predictions: comparisons such as ``strength >= 40``, where
+        ``strength`` is a `Prediction`, or texts such as ``"prediction >= 40"`` on the
+        prediction of `model` and the inputs.
     method
         A name (see ``ennopt methods``) or a method such as ``BigM(backend="scip")``.
     backend
@@ -181,8 +200,9 @@ def maximize(
         trust=trust,
     )
     return _optimize(
-        model, where, "max", output, method_of(method, backend), tools, verbose
-    )
+        model, where, "max", output, risk, limits, method_of(method, backend), tools,
+        verbose,
+    )  # fmt: skip
 
 
 def minimize(
@@ -198,6 +218,8 @@ def minimize(
     categories: Mapping[str, Any] | None = None,
     trust: Any = None,
     output: Output = None,
+    risk: Any = None,
+    limits: Any = None,
     method: str | Method = "auto",
     backend: str | None = None,
     time_limit: float | None = None,
@@ -242,8 +264,9 @@ def minimize(
         trust=trust,
     )
     return _optimize(
-        model, where, "min", output, method_of(method, backend), tools, verbose
-    )
+        model, where, "min", output, risk, limits, method_of(method, backend), tools,
+        verbose,
+    )  # fmt: skip
 
 
 def solve(
@@ -300,15 +323,39 @@ def _optimize(
     where: Where,
     sense: Sense,
     output: Output,
+    risk: Any,
+    limits: Any,
     method: Method,
     tools: Tools,
     verbose: bool,
 ) -> Result:
-    """Solve for a model."""
-    (ensemble, original), output = choose_class(load_with_original(model), output)
-    place = read_place(where, ensemble)
-    problem = Problem(ensemble, place.domain, sense, output)
-    return _solve(problem, method, tools, verbose, original, place.data)
+    """Solve for a model or an expression."""
+    if not isinstance(model, Arithmetic) and risk is None and not given(limits):
+        (ensemble, original), output = choose_class(load_with_original(model), output)
+        place = read_place(where, ensemble)
+        problem = Problem(ensemble, place.domain, sense, output)
+        return _solve(problem, method, tools, verbose, original, place.data)
+    decision = read_decision(model, output, risk, limits)
+    place = read_place(where, decision.ensemble)
+    problem = Problem(
+        decision.ensemble, place.domain, sense, decision.output, decision.goal,
+        decision.limits,
+    )  # fmt: skip
+    result = _solve(problem, method, tools, verbose, None, place.data)
+    return _told(result, problem, decision)
+
+
+def _told(result: Result, problem: Problem, decision: Decision) -> Result:
+    """The result with what the original models say at the answer."""
+    if result.x is None:
+        return result
+    for name, ensemble, output, original in decision.originals:
+        alone = Problem(ensemble, problem.domain, "max", output)
+        value = float(alone.values(result.x[None])[0])
+        own = rechecked(replace(result, value=value, notes=()), alone, original)
+        notes = tuple(f"{name}: {note}" for note in own.notes)
+        result = replace(result, notes=(*result.notes, *notes))
+    return result
 
 
 def _solve(
@@ -336,10 +383,13 @@ def _solve(
 
         reason = list(conflict(problem.domain))
         result = replace(result, details=result.details | {"conflict": reason})
-        if problem.domain.regions and not reason:
+        if problem.limits and not reason:
+            result = replace(result, notes=(*result.notes, NOT_REACHED))
+        elif problem.domain.regions and not reason:
             result = replace(result, notes=(*result.notes, NOT_NEAR))
     if result.x is not None and data is not None:
-        if result.probability is not None:  # log-odds are nothing that was measured
+        if result.probability is not None or not problem.is_prediction:
+            # Log-odds, and what is made of predictions, are nothing that was measured.
             data = replace(data, target=None)
         away = Extrapolation.at(result.x, result.value, problem.domain, data)
         result = replace(result, extrapolation=away)

@@ -223,10 +223,15 @@ class Problem:
             yield limit.function
 
     @property
-    def risk(self) -> Risk | None:
-        """Of the goal, if it is one prediction with a risk."""
-        terms = self.goal.terms
-        return terms[0].own_risk if len(terms) == 1 else None
+    def is_prediction(self) -> bool:
+        """Whether the goal is what a model predicts, and nothing else."""
+        goal = self.goal
+        return (
+            len(goal.terms) == 1
+            and goal.terms[0].factor == 1.0
+            and goal.constant == 0.0
+            and not goal.inputs.any()
+        )
 
     def values(self, points: Array) -> Array:
         """What is optimized at many points, (num_points,)."""

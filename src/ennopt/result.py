@@ -14,7 +14,7 @@ import numpy as np
 from ennopt.domain import Domain, Rows
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.network import Array, Ensemble, frozen, shown
-from ennopt.problem import Sense, relative_gap
+from ennopt.problem import Problem, Sense, relative_gap
 from ennopt.targets import Link, Odds, Target
 
 MEMORY = 2.0 * 2**30
@@ -182,22 +182,40 @@ def met_at(rows: Rows, x: Array | None) -> tuple[Met, ...]:
     for text, slopes, least, most in zip(
         rows.texts, rows.matrix, rows.least.tolist(), rows.most.tolist(), strict=True
     ):
-        value, side = math.nan, None
+        value, size = math.nan, 0.0
         if x is not None:
             value = float(slopes @ x)
             size = float(np.abs(slopes) @ np.abs(x))
-            below, above = (
-                math.isfinite(end) and abs(value - end) <= ACTIVE * (size + abs(end))
-                for end in (least, most)
-            )
-            side = {
-                (True, True): "both",
-                (True, False): "lower",
-                (False, True): "upper",
-                (False, False): None,
-            }[below, above]
-        met.append(Met(text, value, least, most, side))
+        met.append(_met(text, value, size, least, most))
     return tuple(met)
+
+
+def limits_at(problem: Problem, x: Array | None) -> tuple[Met, ...]:
+    """How a point (num_inputs,) meets the limits on predictions."""
+    met = []
+    for limit in problem.limits:
+        value = math.nan
+        if x is not None:
+            value = limit.sign * float(limit.function.values(x[None])[0])
+        end = limit.sign * limit.least
+        least, most = (end, math.inf) if limit.sign > 0 else (-math.inf, end)
+        met.append(_met(limit.text, value, abs(value), least, most))
+    return tuple(met)
+
+
+def _met(text: str, value: float, size: float, least: float, most: float) -> Met:
+    """What is said of a condition whose terms have the size `size`."""
+    below, above = (
+        math.isfinite(end) and abs(value - end) <= ACTIVE * (size + abs(end))
+        for end in (least, most)
+    )
+    side = {
+        (True, True): "both",
+        (True, False): "lower",
+        (False, True): "upper",
+        (False, False): None,
+    }[below, above]
+    return Met(text, value, least, most, side)
 
 
 ENDINGS = {

@@ -31,10 +31,12 @@ from ennopt.result import (
     MEMORY,
     Event,
     Limits,
+    Met,
     Progress,
     Result,
     Status,
     is_positive,
+    limits_at,
     met_at,
     told_at,
 )
@@ -413,9 +415,16 @@ class Run:
             details=self.details | levels,
             notes=tuple(self.notes),
             asked_gap=self.limits.gap,
-            constraints=met_at(problem.domain.rows, self.x),
+            constraints=self._conditions(),
             inputs=inputs,
         )
+
+    def _conditions(self) -> tuple[Met, ...]:
+        """How the answer meets constraints and limits."""
+        met = met_at(self.problem.domain.rows, self.x)
+        if self.problem.origin is None:
+            return met
+        return met + limits_at(self.problem.origin, self.x)
 
     def _in_user_sense(self, event: Event) -> Event:
         """The way out of a minimization; plus zero makes no negative zeros."""

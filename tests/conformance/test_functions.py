@@ -1,0 +1,202 @@
+"""Limits on predictions and risks, mixed with feasible sets, against a MILP solver.
+
+The oracle is HiGHS on a model of its own: every member by `add_predictor_constr`, risks
+by their epigraphs. ``make conformance`` runs a thousand problems.
+"""
+
+import math
+import os
+
+import highspy
+import numpy as np
+import pytest
+
+from ennopt.embed import add_predictor_constr
+from ennopt.engine.box_search import BoxSearch
+from ennopt.network import Ensemble
+from ennopt.problem import Function, Limit, Problem, Term
+from ennopt.result import Limits, Status
+from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
+from ennopt.run import Tools
+from oracles import random_ensemble, random_set
+
+COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "24"))
+GAP = 1e-4
+LINEAR = (None, Worst(), Cvar(0.5), Cvar(0.9), MeanMinusMad(0.4))
+
+
+def random_function(rng, domain, risks=LINEAR):
+    """One or two predictions, with a linear term as often as not."""
+    d = domain.num_inputs
+    terms = []
+    for _ in range(int(rng.integers(1, 3))):
+        members = int(rng.integers(1, 4))
+        ensemble = random_ensemble(rng, members, d, (int(rng.integers(2, 4)),))
+        ensemble = Ensemble(ensemble.members)  # equal weights
+        risk = risks[int(rng.integers(len(risks)))]
+        terms.append(Term(ensemble, float(rng.choice([1.0, -0.5, 2.0])), risk=risk))
+    inputs = rng.normal(size=d) * (rng.random() < 0.5)
+    return Function(tuple(terms), inputs, float(rng.normal()))
+
+
+def problem_of(seed):
+    rng = np.random.default_rng(seed)
+    kinds = [k for k in ("rows", "equation", "whole", "group") if rng.random() < 0.25]
+    domain, _ = random_set(rng, kinds)
+    goal = random_function(rng, domain)
+    points = domain.sample(64, rng)
+    limits = []
+    for _ in range(int(rng.integers(0, 3))):
+        function = random_function(rng, domain)
+        least = 1.0
+        if len(points):
+            least = float(np.quantile(function.values(points), rng.uniform(0.3, 1.0)))
+            least += 0.3 * (rng.random() < 0.15)  # some cannot be met
+        limits.append(Limit(function, least))
+    sense = "max" if rng.random() < 0.7 else "min"
+    return Problem(goal.terms[0].ensemble, domain, sense, None, goal, tuple(limits))
+
+
+class Oracle:
+    """The same problem in a model of HiGHS."""
+
+    def __init__(self, problem):
+        self.model = highspy.Highs()
+        self.model.setOptionValue("output_flag", False)
+        self.model.setOptionValue("mip_rel_gap", 1e-7)
+        self.model.setOptionValue("primal_feasibility_tolerance", 1e-8)
+        domain = problem.domain
+        kinds = highspy.HighsVarType
+        self.x = [
+            self.model.addVariable(
+                lb=low, ub=high, type=kinds.kInteger if whole else kinds.kContinuous
+            )
+            for low, high, whole in zip(
+                domain.lower, domain.upper, domain.values.whole, strict=True
+            )
+        ]
+        rows = domain.linear
+        for slopes, low, high in zip(rows.matrix, rows.least, rows.most, strict=True):
+            total = sum(float(a) * v for a, v in zip(slopes, self.x, strict=True))
+            if math.isfinite(low):
+                self.model.addConstr(total >= float(low))
+            if math.isfinite(high):
+                self.model.addConstr(total <= float(high))
+        for limit in problem.limits:
+            self.model.addConstr(self.function(limit.function) >= limit.least)
+        sign = 1.0 if problem.sense == "max" else -1.0
+        goal = problem.goal if sign > 0 else problem.goal.negated()
+        self.goal = self.free()
+        self.model.addConstr(self.goal <= self.function(goal))
+        self.model.maximize(1.0 * self.goal)
+        status = self.model.getModelStatus()
+        self.best = None
+        if status == highspy.HighsModelStatus.kOptimal:
+            self.best = sign * self.model.getInfo().objective_function_value
+        else:
+            assert status == highspy.HighsModelStatus.kInfeasible
+
+    def free(self, low=-math.inf):
+        return self.model.addVariable(lb=low, ub=math.inf)
+
+    def function(self, function):
+        total = function.constant
+        for a, v in zip(function.inputs, self.x, strict=True):
+            total = total + float(a) * v
+        for term in function.terms:
+            total = total + self.term(term)
+        return total
+
+    def term(self, term):
+        ensemble = term.ensemble
+        share = term.factor * len(ensemble.members) * float(ensemble.weights[0])
+        each = []
+        for member in ensemble.members:
+            added = add_predictor_constr(self.model, member, self.x, bounds="crown")
+            each.append(share * added.output[0, 0])
+        count = len(each)
+        mean = sum(each) * (1.0 / count)
+        if term.risk is None:
+            return mean
+        if isinstance(term.risk, MeanMinusMad):
+            off = []
+            for one in each:
+                a = self.free(0.0)
+                self.model.addConstr(a >= one - mean)
+                self.model.addConstr(a >= mean - one)
+                off.append(a)
+            return mean - sum(off) * (term.risk.kappa / count)
+        # CVaR, the worst member for a small share: t - sum max(t - y, 0) / (share n)
+        share = term.risk.share if isinstance(term.risk, Cvar) else 1.0 / count
+        share = max(share, 1.0 / count)
+        t, below = self.free(), []
+        for one in each:
+            s = self.free(0.0)
+            self.model.addConstr(s >= t - one)
+            below.append(s)
+        return t - sum(below) * (1.0 / (share * count))
+
+
+def check(problem):
+    """Our search and the oracle agree; returns the status."""
+    result = BoxSearch().solve(problem, Tools(Limits(gap=GAP, nodes=20_000)))
+    best = Oracle(problem).best
+    if best is None:
+        assert result.status is Status.INFEASIBLE
+        return result.status
+    room = 1e-6 * max(1.0, abs(best))  # what HiGHS may miss its constraints by
+    sign = 1.0 if problem.sense == "max" else -1.0
+    assert sign * (result.bound - best) >= -room
+    assert result.status is Status.OPTIMAL
+    assert sign * (best - result.value) >= -10 * room
+    assert sign * (best - result.value) <= 2 * GAP * max(1.0, abs(best))
+    assert problem.domain.contains(result.x)
+    assert np.all(problem.limit_values(result.x)[0] >= [
+        limit.least - 1e-7 for limit in problem.limits
+    ])  # fmt: skip
+    assert result.value == problem.values(result.x)[0]
+    return result.status
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_random_mixes_of_limits_risks_and_sets_agree_with_a_solver(part):
+    statuses = [check(problem_of(seed)) for seed in range(part, COUNT, 8)]
+    assert Status.OPTIMAL in statuses
+
+
+GRID = np.stack(np.meshgrid(*[np.linspace(-1, 1, 201)] * 2), axis=-1).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("kappa", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("seed", range(2))
+def test_mean_less_deviations_agrees_with_a_dense_grid(kappa, seed):
+    from ennopt import maximize
+
+    rng = np.random.default_rng(seed)
+    ensemble = Ensemble(random_ensemble(rng, 3, 2, (5, 4)).members)
+    members = np.stack([member(GRID)[:, 0] for member in ensemble.members], axis=1)
+    for risk, off in (
+        (MeanMinusStd(kappa), members.std(axis=1)),
+        (MeanMinusMad(kappa), np.abs(members - members.mean(1)[:, None]).mean(axis=1)),
+    ):
+        result = maximize(ensemble, (-1, 1), risk=risk)
+        best = (members.mean(axis=1) - kappa * off).max()
+        assert result.status is Status.OPTIMAL
+        assert result.bound >= best
+        assert result.value >= best - 1e-3 * max(1.0, abs(best))
+
+
+def test_risks_that_are_the_mean_are_solved_as_the_mean():
+    from ennopt import maximize
+
+    rng = np.random.default_rng(3)
+    ensemble = Ensemble(random_ensemble(rng, 3, 2, (5, 4)).members)
+    mean = maximize(ensemble, (-1, 1))
+    for risk in (Cvar(1.0), MeanMinusStd(0.0), MeanMinusMad(0.0)):
+        result = maximize(ensemble, (-1, 1), risk=risk)
+        assert (result.value, result.nodes) == (mean.value, mean.nodes)
+    worst = maximize(ensemble, (-1, 1), risk="worst")
+    assert maximize(ensemble, (-1, 1), risk=Cvar(0.2)).value == pytest.approx(
+        worst.value, abs=1e-3
+    )
+    assert worst.value == min(m(worst.x)[0] for m in ensemble.members)
