@@ -107,9 +107,15 @@ def support(g: Array, halves: HalfSpaces) -> tuple[Array, Array]:
     if halves.count == 1:
         best, multipliers[..., 0] = _one(g, halves)
         return best, multipliers
+    # Half-spaces that hold every box of the batch bound nothing.
+    (used,) = np.nonzero((halves.s < np.abs(halves.a).sum(axis=2)).any(axis=0))
+    if used.size < halves.count:
+        some = HalfSpaces(halves.a[:, used], halves.s[:, used], halves.unit)
+        best, multipliers[..., used] = support(g, some)
+        return best, multipliers
     corner = np.where(g[..., None, :] >= 0.0, halves.a[:, None], -halves.a[:, None])
     missed = (corner.sum(axis=3) + halves.s[:, None] < 0.0).any(axis=2)
-    for _ in range(CYCLES):
+    for _ in range(CYCLES if missed.any() else 0):
         for k in range(halves.count):
             _row_step(g, halves, multipliers, k, missed)
             for j in range(halves.count):
