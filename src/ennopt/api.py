@@ -342,11 +342,11 @@ def _optimize(
         decision.limits,
     )  # fmt: skip
     result = _solve(problem, method, tools, verbose, None, place.data)
-    return _told(result, problem, decision)
+    return asked_originals(result, problem, decision)
 
 
-def _told(result: Result, problem: Problem, decision: Decision) -> Result:
-    """The result with what the original models say at the answer."""
+def asked_originals(result: Result, problem: Problem, decision: Decision) -> Result:
+    """The result, with a note for each original model that disagrees there."""
     if result.x is None:
         return result
     for name, ensemble, output, original in decision.originals:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ennopt.api import solve
+from ennopt.api import asked_originals, solve
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
+from ennopt.expressions import Decision, read_decision
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
 from ennopt.problem import Problem
 from ennopt.result import MEMORY, Status
+from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Risk, Worst
 
 EXIT_NO_ANSWER = 1
 EXIT_INTERRUPTED = 130
@@ -68,6 +72,19 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="relative gap to prove, absolute near zero (default: 1e-4)",
     )
     parser.add_argument(
+        "--risk",
+        type=risk_named,
+        metavar="RISK",
+        help="worst, cvar:0.4, std:1 or mad:1: a pessimistic prediction",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help='such as "prediction >= 40"; may be repeated',
+    )
+    parser.add_argument(
         "--threads", type=whole_number(1), metavar="N", help="default: every core"
     )
     parser.add_argument(
@@ -81,6 +98,28 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     parser.add_argument("--quiet", action="store_true", help="no log")
     parser.set_defaults(run=run_solve)
+
+
+def risk_named(text: str) -> Risk:
+    """A risk from the command line.
+
+    Examples
+    --------
+    >>> risk_named("cvar:0.4")
+    Cvar(share=0.4)
+    """
+    name, _, number = text.partition(":")
+    kinds: dict[str, Callable[[float], Risk]] = {
+        "cvar": Cvar, "std": MeanMinusStd, "mad": MeanMinusMad,
+    }  # fmt: skip
+    if text == "worst":
+        return Worst()
+    try:
+        return kinds[name](float(number))
+    except (KeyError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"Expected worst, cvar:SHARE, std:KAPPA or mad:KAPPA, got {text!r}."
+        ) from error
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -106,8 +145,15 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
-    loaded = load_with_original(options.model)
-    (ensemble, original), output = choose_class(loaded, options.output_index)
+    decision: Decision | None = None
+    if options.risk is None and not options.limit:
+        loaded = load_with_original(options.model)
+        (ensemble, original), output = choose_class(loaded, options.output_index)
+    else:
+        decision = read_decision(
+            options.model, options.output_index, options.risk, options.limit
+        )
+        ensemble, original, output = decision.ensemble, None, decision.output
     place = given_place(options, ensemble)
     if place is None:
         raise ValueError(
@@ -117,6 +163,8 @@ def run_solve(options: argparse.Namespace) -> int:
         )
     check_index(output, ensemble)
     problem = Problem(ensemble, place.domain, options.sense, output)
+    if decision is not None:
+        problem = replace(problem, goal=decision.goal, limits=decision.limits)
     if options.output is not None:
         check_place(options.output, "--output")
         options.output.touch()  # may we write there? Not after an hour of work
@@ -133,6 +181,8 @@ def run_solve(options: argparse.Namespace) -> int:
         original=original,
         data=place.data,
     )
+    if decision is not None:
+        result = asked_originals(result, problem, decision)
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
     print(result.to_json() if options.json else result.summary())
