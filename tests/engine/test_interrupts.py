@@ -127,9 +127,9 @@ def test_ctrl_c_at_any_line_of_the_hand_out_keeps_every_node(module, problem, rn
 
 
 @pytest.mark.parametrize("method", [BoxSearch(starts=4), NeuronSearch(starts=4)])
-def test_ctrl_c_at_any_line_of_a_search_keeps_what_was_told(method, problem):
+def test_ctrl_c_at_any_line_of_a_search_keeps_what_was_told(method, rng):
     """From the first moment that a callback hears of there are a value and a bound."""
-    line = 0
+    problem, line = canonical(random_ensemble(rng, 1, 2, (4,)), random_domain(rng)), 0
     while True:
         line, told, results = line + 1, [], []
         tools = Tools.of(threads=1, gap=1e-6, callback=told.append)

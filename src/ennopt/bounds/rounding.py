@@ -27,8 +27,8 @@ from ennopt.activations.envelope import UNIT as UNIT
 from ennopt.network import Array, Network
 
 ROUNDINGS_PER_TERM = 16
-"""For each term of the first layer's sums: products, two terms of its constant, and four
-terms more of the anchored lines, each of size m or twice that."""
+"""For each term of the first layer's sums: products, two terms of its constant, and
+four terms more of the anchored lines, each of size m or twice that."""
 
 LATER_ROUNDINGS_PER_TERM = 4
 """The same of a layer after the first, which has no anchored lines: three, and one more
