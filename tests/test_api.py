@@ -1,5 +1,6 @@
 """maximize and minimize agree with enumeration, whatever the model and the bounds."""
 
+import logging
 import subprocess
 import sys
 
@@ -190,6 +191,16 @@ def test_verbose_prints_the_log_and_leaves_the_callback_alone(rng, capsys):
         callback=lambda _: True,
     )  # fmt: skip
     assert stopped.status is Status.INTERRUPTED
+
+
+def test_a_run_is_told_to_logging_without_any_handler_of_ours(rng, caplog):
+    assert logging.getLogger("ennopt").handlers == []
+    with caplog.at_level(logging.INFO, "ennopt"):
+        answer = minimize(random_ensemble(rng, 2, 2, (6,)), (-1, 1), method="box")
+    first, *moments, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("BoxSearch(") and "Canonical(" in first
+    assert f"value {answer.value:g}, bound {answer.bound:g}" in moments[-1]
+    assert last.startswith("optimal after")
 
 
 def test_public_names_exist():

@@ -218,6 +218,11 @@ def test_bad_files_of_bounds_give_a_sentence(model, tmp_path, name, text, messag
     assert "Errno" not in str(caught.value)
 
 
+def test_a_folder_is_no_file_of_bounds(model, tmp_path):
+    with pytest.raises(ValueError, match="Expected a file of bounds, got a folder"):
+        Domain.of(tmp_path, model)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,12 +1,14 @@
 """What README shows runs as it is printed."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from ennopt.cli.main import build_parser
 
+ROOT = Path(__file__).parents[1]
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")
 
@@ -36,3 +38,14 @@ def test_the_commands_are_understood():
 @pytest.mark.parametrize("status", [0, 1, 2, 130])
 def test_every_exit_status_is_explained(status):
     assert f"\n| {status} | " in README
+
+
+def test_extras_of_users_pin_no_version_and_the_set_up_of_tests_does():
+    """The data sets are those of the paper, so theirs is one of a version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    users = {name: needs for name, needs in extras.items() if name != "test"}
+    pinned = {name for name, needs in users.items() if any("==" in n for n in needs)}
+    assert pinned == {"datasets"}
+    assert extras["torch"] == ["torch>=2.2"]
+    assert '"torch==' in (ROOT / "Makefile").read_text()

@@ -241,6 +241,18 @@ def test_a_run_keeps_the_best_value_and_the_lowest_bound():
     assert result.history[0].value == 2.0
 
 
+def test_a_first_value_does_not_wait_for_bounds_of_the_neurons(rng):
+    """Ctrl-C in the first moments keeps the point: bounds of wide layers take time."""
+    problem = Canonical.of(Problem(random_ensemble(rng), Domain([0, 0], [1, 1])))
+    with Tools().start(problem, "test") as run:
+        run.offer(problem.domain.centre)
+        assert "root" not in vars(problem)
+        raise KeyboardInterrupt
+    result = run.finish()
+    assert result.status is Status.INTERRUPTED
+    assert result.value == problem.values(problem.domain.centre[None])[0]
+
+
 def test_a_bound_below_a_value_is_a_defect_not_a_result():
     with Tools().start(LINE, "test") as run:
         run.offer(np.array([1.0]))

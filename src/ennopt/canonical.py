@@ -22,6 +22,7 @@ from ennopt.activations import RELU
 from ennopt.bounds.linear import network_bounds
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import (
+    LATER_ROUNDINGS_PER_TERM,
     UNIT,
     UPWARD,
     network_sizes,
@@ -344,8 +345,11 @@ class Canonical:
     @cached_property
     def row_errors(self) -> tuple[tuple[Array, ...], ...]:
         """``[network][layer]``: rounding of a bound, per unit of its coefficient."""
+        later = relative_error(self.networks, LATER_ROUNDINGS_PER_TERM)
+        later += 4 * self.additions * UNIT
         return tuple(
-            tuple(self.gamma * size for size in sizes) for sizes in self.row_sizes
+            tuple((later if k else self.gamma) * size for k, size in enumerate(sizes))
+            for sizes in self.row_sizes
         )
 
     @cached_property

@@ -8,6 +8,7 @@ place where a minimization is undone.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -47,6 +48,9 @@ Callback: TypeAlias = Callable[[Progress], Any]
 
 REPORT_SECONDS = 0.2
 """At least this long between two calls of the callback that bring no news."""
+
+LOGGER = logging.getLogger("ennopt")
+"""Hears of the beginning, of every better value or bound and of the end of a run."""
 
 SOUNDNESS_SLACK = 1e-6
 """A proved bound this far below a value, relatively, is a contradiction."""
@@ -228,6 +232,7 @@ class Run:
         self._start = self._turned = time.perf_counter()
         self._reported = -np.inf
         self._interrupted = False
+        LOGGER.info("%s on %r", method, problem)
 
     def __enter__(self) -> Self:
         return self
@@ -295,6 +300,8 @@ class Run:
 
     def _contradiction(self, value: float, bound: float) -> None:
         """Raise if a value beats a bound by more than tolerances explain."""
+        if bound >= value:  # the size of the problem takes bounds of all its neurons
+            return
         if bound < value - SOUNDNESS_SLACK * self._size(value):
             raise UnsoundBoundError(
                 f"Expected a bound of at least the value {value!r} found, got "
@@ -331,6 +338,9 @@ class Run:
         news = not self.history or self.history[-1][1:] != event[1:]
         if news:
             self.history.append(event)
+            seconds, value, bound = self._in_user_sense(event)
+            LOGGER.info("%.2f s: value %g, bound %g, %d nodes", seconds, value, bound,
+                        self.nodes)  # fmt: skip
         due = event.seconds - self._reported >= REPORT_SECONDS
         if self.tools.callback is not None and (news or due):
             self._reported = event.seconds
@@ -399,6 +409,7 @@ class Run:
                 else problem.origin.member_values(self.x)
             )
         levels = {name: sign * level + 0.0 for name, level in self.levels.items()}
+        LOGGER.info("%s after %.2f s", status.value, self.elapsed())
         return Result(
             status=status,
             sense="max" if sign > 0 else "min",

@@ -1,5 +1,6 @@
 """The command line: answers, one-line errors, exit statuses."""
 
+import builtins
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from ennopt.__main__ import main as started
 from ennopt.cli import main
 from ennopt.domain import Domain
 from ennopt.log import ProgressLog
@@ -436,6 +438,22 @@ def test_ctrl_c_prints_the_best_answer_and_exits_130(hard_model, method):
     assert answer.status is Status.INTERRUPTED
     assert "Traceback" not in err
     assert answer.bound >= answer.value
+    assert np.isfinite(answer.bound) or method == "bigm"
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_gives_one_line(monkeypatch, capsys):
+    given = builtins.__import__
+
+    def interrupted(name, *rest, **keywords):
+        if name == "ennopt.cli":
+            raise KeyboardInterrupt
+        return given(name, *rest, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    status = started()
+    monkeypatch.undo()
+    assert status == 130
+    assert capsys.readouterr().err == "ennopt: interrupted\n"
 
 
 def test_a_time_limit_returns_an_answer(hard_model):

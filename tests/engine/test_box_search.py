@@ -93,12 +93,13 @@ def test_settings_change_the_work_and_not_the_answer(method):
 
 
 @COMPILED
-@pytest.mark.parametrize("backend", ["highs", "scip"])
+@pytest.mark.parametrize(("backend", "gap"), [("highs", 1e-5), ("scip", 1e-6)])
 @pytest.mark.parametrize("block", range(4))
-def test_small_ensembles_agree_with_two_milp_solvers(backend, block):
+def test_small_ensembles_agree_with_two_milp_solvers(backend, gap, block):
+    """Each to ten times the solver's margin: at the margin it halves for ever."""
     if backend == "scip":
         pytest.importorskip("pyscipopt")
-    tools = Tools(Limits(gap=1e-6))
+    tools = Tools(Limits(gap=gap))
     for seed in range(10 * block, 10 * block + 10):
         rng = np.random.default_rng(seed)
         inputs, members = (int(n) for n in rng.integers((2, 1), (5, 3)))
@@ -108,7 +109,7 @@ def test_small_ensembles_agree_with_two_milp_solvers(backend, block):
         mine = BoxSearch().solve(problem, tools)
         other = BigM(backend, (Crown(),)).solve(problem, tools)
         assert mine.status is other.status is Status.OPTIMAL
-        assert abs(mine.value - other.value) <= problem.tolerance(mine.value, 1e-6)
+        assert abs(mine.value - other.value) <= problem.tolerance(mine.value, gap)
         assert mine.bound >= other.value
         assert other.bound >= mine.value
 

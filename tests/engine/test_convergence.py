@@ -87,7 +87,7 @@ def test_a_bound_that_froze_under_an_old_cut_moves(method):
 
 
 @COMPILED
-@pytest.mark.parametrize(("depth", "inputs", "radius"), [(6, 5, 0.05), (8, 2, 0.25)])
+@pytest.mark.parametrize(("depth", "inputs", "radius"), [(6, 5, 0.05), (8, 2, 1.0)])
 @pytest.mark.parametrize("gap", [1e-4, 1e-8])
 def test_deep_networks_are_proved_to_the_gap(depth, inputs, radius, gap):
     """Margins come from the coefficients that occur, not from products of weights."""

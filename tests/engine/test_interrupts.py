@@ -8,8 +8,11 @@ from concurrent.futures import Executor, Future
 import numpy as np
 import pytest
 
+from ennopt.engine import search as search_module
 from ennopt.engine import tree as tree_module
 from ennopt.engine import units as units_module
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.engine.nodes import NodeModel, Nodes, NodeSettings
 from ennopt.engine.schemes import Boxes, PlainBoxes
 from ennopt.engine.tree import PlainTree, Tolerance
@@ -121,3 +124,24 @@ def test_ctrl_c_at_any_line_of_the_hand_out_keeps_every_node(module, problem, rn
             break
         assert_nothing_lost(problem, tree, points)
     assert line > 50
+
+
+@pytest.mark.parametrize("method", [BoxSearch(starts=4), NeuronSearch(starts=4)])
+def test_ctrl_c_at_any_line_of_a_search_keeps_what_was_told(method, rng):
+    """From the first moment that a callback hears of there are a value and a bound."""
+    problem, line = canonical(random_ensemble(rng, 1, 2, (4,)), random_domain(rng)), 0
+    while True:
+        line, told, results = line + 1, [], []
+        tools = Tools.of(threads=1, gap=1e-6, callback=told.append)
+
+        def solve(tools=tools, results=results):
+            results.append(method.solve(problem, tools))
+
+        if not interrupted(search_module, line, solve):
+            break
+        if results and len(told) > 1:  # the last moment is told by the end itself
+            (result,) = results
+            assert np.isfinite([told[0].value, told[0].bound]).all()
+            assert result.value >= max(moment.value for moment in told)
+            assert result.bound <= min(moment.bound for moment in told)
+    assert line > 30

@@ -1,9 +1,13 @@
 """The compiled kernel equals its NumPy specification, on every instruction set."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ways import MODULE, SETS, boxes_in, fresh, settings_of
 
+import ennopt
 from ennopt.engine.compiled import compile_model
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import ON, BoxLayout, Fate, NodeModel, Nodes, NodeSettings
@@ -205,3 +209,22 @@ def test_a_layout_gives_back_what_was_packed(cuts, rng):
     assert rows.shape == (7, layout.stride)
     for part, found in zip(parts, layout.unpack(rows), strict=True):
         np.testing.assert_array_equal(part, found)
+
+
+def public(names):
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_the_stub_names_what_the_kernel_has():
+    stub = Path(ennopt.__file__).with_name("_kernel.pyi").read_text(encoding="utf-8")
+    body = ast.parse(stub).body
+    functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    assert functions | set(classes) == public(vars(MODULE))
+    for name, node in classes.items():
+        told = {
+            part.name if isinstance(part, ast.FunctionDef) else part.target.id
+            for part in node.body
+            if isinstance(part, ast.FunctionDef | ast.AnnAssign)
+        }
+        assert public(told) == public(vars(getattr(MODULE, name))), name

@@ -232,7 +232,7 @@ def one_and_many(slope, step, bias):
     with slopes that rise by `step`. Returns the ensemble and its value at zero, where
     all members are largest.
     """
-    count, tiny = 9000, 0.99 * 2.0**-53
+    count, tiny = 3000, 0.99 * 2.0**-53
     members = [Network(([[1.0]], [[1.0]]), ([2.0], [0.0]))]
     for i in range(count):
         members.append(Network(([[slope + step * i]], [[tiny]]), ([bias], [0.0])))

@@ -21,12 +21,24 @@ dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 
-@pytest.fixture
-def cluster():
-    with distributed.LocalCluster(
+def two_workers():
+    return distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
         silence_logs=50,
-    ) as cluster:  # fmt: skip
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A cluster for tests that leave it as it is: starting one takes seconds."""
+    with two_workers() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster():
+    """A cluster whose workers may be killed, changed or lost."""
+    with two_workers() as cluster:
         yield cluster
 
 
@@ -46,9 +58,9 @@ def test_a_cluster_of_our_own_gives_the_report_of_local_processes(folder):
     assert pages[0] == pages[1]
 
 
-def test_a_failed_run_does_not_stop_a_cluster(folder, cluster, save_ensemble):
+def test_a_failed_run_does_not_stop_a_cluster(folder, shared, save_ensemble):
     save_ensemble(folder / "nets" / "net_e2_L2_n6_r1.npz", 1, boxed=False)
-    tally = run_all(folder, Dask(cluster.scheduler_address))
+    tally = run_all(folder, Dask(shared.scheduler_address))
     assert len(tally.results.done) == 4
     assert all("Expected" in run["error"] for run in tally.results.failed)
 
@@ -115,28 +127,23 @@ def have_an_old_library_later():
     work.versions = lambda compiled=True: {"numpy": "1.0"}
 
 
-def test_runs_are_threads_of_the_scheduler_at_a_time(cluster):
-    cluster.scale(3)
-    cluster.wait_for_workers(3)
-    assert Dask(cluster.scheduler_address).slots == 3
+def test_runs_are_threads_of_the_scheduler_at_a_time(shared):
+    assert Dask(shared.scheduler_address, processes=5).slots == 2
 
 
-def test_a_worker_of_other_versions_is_not_used(folder, cluster):
+def test_workers_of_other_versions_are_not_used_and_none_left_are_refused(
+    folder, cluster
+):
     pretend(cluster, have_an_old_library)
     executor = Dask(cluster.scheduler_address)
     assert executor.slots == 1
     tally = run_all(folder, executor)
     assert [run["error"] for run in tally.results.failed] == []
     assert len(tally.results.done) == 6
-
-
-def test_a_cluster_of_other_versions_is_refused_before_a_run_is_recorded(
-    folder, cluster
-):
     pretend(cluster, have_an_old_library, 2)
     with pytest.raises(ValueError, match=r"got none\. Expected ennopt .* got none\."):
-        run_all(folder, Dask(cluster.scheduler_address))
-    lines, _ = parse((folder / "out" / FILE).read_bytes())
+        run_all(folder, executor, "other")
+    lines, _ = parse((folder / "other" / FILE).read_bytes())
     assert [line for line in lines if line["line"] == "run"] == []
 
 
@@ -155,10 +162,10 @@ def test_a_worker_that_became_another_does_not_fail_runs(folder, cluster):
 
 
 def test_a_run_that_does_not_end_fails_and_frees_its_worker(
-    folder, cluster, monkeypatch
+    folder, shared, monkeypatch
 ):
     tasks = tasks_of(read_study(folder / "study.toml"), folder)
-    executor = Dask(cluster.scheduler_address)
+    executor = Dask(shared.scheduler_address)
     with monkeypatch.context() as patched:
         patched.setattr(executors, "hung_after", lambda task: 0.0)
         patched.setattr(executors, "POLL", 0.0)

@@ -22,15 +22,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ennopt.activations.envelope import TINY as TINY
+from ennopt.activations.envelope import UNIT as UNIT
 from ennopt.network import Array, Network
 
-UNIT = 2.0**-53
-TINY = 1e-300
-"""Absolute floor of a margin: covers underflow, where relative errors mean nothing."""
-
 ROUNDINGS_PER_TERM = 16
-"""For each term of a layer's sums: products, two terms of its constant, and in the
-first layer four terms more of the anchored lines, each of size m or twice that."""
+"""For each term of the first layer's sums: products, two terms of its constant, and
+four terms more of the anchored lines, each of size m or twice that."""
+
+LATER_ROUNDINGS_PER_TERM = 4
+"""The same of a layer after the first, which has no anchored lines: three, and one more
+for the sizes of sums that were rounded themselves."""
 
 ROUNDINGS_PER_SUM = 4
 """For each layer and each network whose constants are added up."""
@@ -42,7 +44,9 @@ UPWARD = 1.0 + 1e-12
 """Makes up for the rounding of a size itself."""
 
 
-def relative_error(networks: Iterable[Network]) -> float:
+def relative_error(
+    networks: Iterable[Network], per_term: int = ROUNDINGS_PER_TERM
+) -> float:
     """The factor `gamma` of bounds of these networks and of their sum.
 
     Sums run over the neurons of one layer, or over the inputs; their results are added
@@ -52,7 +56,7 @@ def relative_error(networks: Iterable[Network]) -> float:
     longest = max(int(max(w.shape)) for n in networks for w in n.weights)
     inputs = max(n.num_inputs for n in networks)
     sums = sum(1 for _ in networks) + max(len(n.weights) for n in networks)
-    roundings = ROUNDINGS_PER_TERM * (longest + inputs) + ROUNDINGS_PER_SUM * sums
+    roundings = per_term * (longest + inputs) + ROUNDINGS_PER_SUM * sums
     return (roundings + ROUNDINGS_PER_LINE) * UNIT
 
 

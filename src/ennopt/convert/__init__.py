@@ -24,7 +24,7 @@ from ennopt.network import (
 __all__ = ["Loaded", "PredictorNotSupportedError", "load", "load_with_original"]
 
 _SUFFIXES = ".npz, .onnx, .keras, .pt or .pth"
-ACCEPTED = (
+ACCEPTED_MODELS = (
     "scikit-learn regressors, torch modules and state dicts, Keras models, ONNX "
     "models, ennopt networks and ensembles, files ending in "
     f"{_SUFFIXES}, and lists of any of these"
@@ -136,7 +136,7 @@ def _convert(model: Any, num_inputs: int | None) -> Loaded:
     if kind.__module__ != "builtins":
         name = f"{kind.__module__}.{name}"
     raise PredictorNotSupportedError(
-        f"Expected a trained model, got {name}. Accepted are {ACCEPTED}."
+        f"Expected a trained model, got {name}. Accepted are {ACCEPTED_MODELS}."
     )
 
 

@@ -16,7 +16,8 @@ from ennopt.network import Array, frozen
 Flags = npt.NDArray[np.bool_]
 
 USUAL_SHARE = 0.95
-"""Share of the rows that have another row within the usual distance."""
+"""Share of the rows that have another row within the usual distance, and that a region
+by Mahalanobis distance holds by default."""
 
 MOST_NUMBERS = 2 * 10**8
 LEAST_COMPARED = 100

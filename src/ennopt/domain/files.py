@@ -45,6 +45,8 @@ def read_bounds(path: str | os.PathLike[str]) -> Stated:
     a name, without bounds: ``2*a <= 900 + b,,``.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"Expected a file of bounds, got a folder: {path}.")
     readers = {".toml": _read_toml, ".csv": _read_csv}
     if path.suffix.lower() not in readers:
         raise ValueError(

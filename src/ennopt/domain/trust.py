@@ -25,14 +25,11 @@ from typing import Any
 import numpy as np
 
 from ennopt.domain.convex import Ellipsoid, Hull
-from ennopt.domain.data import Data
+from ennopt.domain.data import USUAL_SHARE, Data
 from ennopt.domain.frames import unknown_name
 from ennopt.domain.regions import NearRows
 from ennopt.domain.sets import Domain
 from ennopt.network import Array
-
-USUAL_SHARE = 95.0
-"""Percentage of the rows that a region by Mahalanobis distance holds by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Mahalanobis:
             lengths = np.linalg.norm(
                 Ellipsoid.of(data.rows, 1.0).spread(data.rows), axis=1
             )
-            radius = float(np.percentile(lengths, USUAL_SHARE))
+            radius = float(np.percentile(lengths, 100.0 * USUAL_SHARE))
         return Ellipsoid.of(data.rows, float(radius))
 
 

@@ -11,8 +11,11 @@ the gap.
 | 12 | 8 of 8 | 3 of 3 |
 | 16, 20, 30, 60 | 24 of 24 | 8 of 8 |
 
-Where it is not ahead up to 60 neurons, both take less than a quarter of a second. On
-real data of 8 and 11 inputs with more neurons (Concrete, Wine; `make bench-engine`)
+Where it is not ahead up to 60 neurons, both take less than a quarter of a second. Where
+it is, boxes may take for ever: a random network 8 -> 6 -> 16 -> 15 -> 1 was not proved
+by them within 150,000 nodes, and by neurons within 2,200.
+
+On real data of 8 and 11 inputs with more neurons (Concrete, Wine; `make bench-engine`)
 inputs are far ahead. Big-M on HiGHS or SCIP is nowhere ahead of the better of the two.
 
 With linear constraints and discrete inputs the same rule holds, if a category counts as
@@ -40,7 +43,7 @@ from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
 
-FEW_INPUTS, MANY_INPUTS = 8, 12
+FEW_INPUTS, MANY_INPUTS = 7, 12
 """Up to the first branching on inputs is fastest, from the second on neurons."""
 
 FEW_UNSTABLE = 60
@@ -59,7 +62,7 @@ class Choice:
 class Auto:
     """Pick what to branch on: inputs, or neurons.
 
-    Up to 8 inputs: inputs. From 12 on: neurons. In between: neurons if at most 60 of
+    Up to 7 inputs: inputs. From 12 on: neurons. In between: neurons if at most 60 of
     them are unstable on the whole domain. A category counts as one input. Regions
     around data and activations other than ReLU, which branching on neurons does not
     handle, go to the inputs.
@@ -70,7 +73,7 @@ class Auto:
     >>> net = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
     >>> choice = Auto().choose(Problem(Ensemble([net]), Domain([-2.0], [1.0])))
     >>> print(choice.reason)
-    1 input: branching on inputs is fastest up to 8.
+    1 input: branching on inputs is fastest up to 7.
     """
 
     handles: ClassVar[frozenset[Feature]] = BoxSearch.handles

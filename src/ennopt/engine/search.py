@@ -95,8 +95,9 @@ class Engine(abc.ABC):
 
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
-        with tools.start(problem, self, self.handles) as run:
-            search = Search(run)
+        run = tools.start(problem, self, self.handles)
+        search = Search(run)  # made here: Ctrl-C on the first line below must find it
+        with run:
             with run.phase("bounds"):
                 run.offer(run.problem.domain.centre)
                 run.prove(run.problem.range(run.problem.root)[1])
