@@ -17,7 +17,7 @@ from ennopt.domain.where import Where
 from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
 from ennopt.problem import Output, Problem, Sense
-from ennopt.result import MEMORY, Progress, Result, Status, reported
+from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
 from ennopt.run import Callback, Tools
 
 NOT_NEAR = (
@@ -343,6 +343,10 @@ def _solve(
             data = replace(data, target=None)
         away = Extrapolation.at(result.x, result.value, problem.domain, data)
         result = replace(result, extrapolation=away)
+    asked = Asked(
+        problem, data, repr(method), tools.limits, tools.seed, tools.threads
+    )  # fmt: skip
+    result = replace(result, asked=asked)
     return result if original is None else rechecked(result, problem, original)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ennopt.api import solve
@@ -13,7 +16,7 @@ from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
 from ennopt.problem import Problem
-from ennopt.result import MEMORY, Status
+from ennopt.result import MEMORY, Result, Status
 
 EXIT_NO_ANSWER = 1
 EXIT_INTERRUPTED = 130
@@ -79,6 +82,12 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="also write the result as JSON"
     )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="also write the answer as one page for a browser",
+    )
     parser.add_argument("--quiet", action="store_true", help="no log")
     parser.set_defaults(run=run_solve)
 
@@ -103,6 +112,14 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
         raise ValueError(f"Expected --output-index from 0 to {last}, got {index}.")
 
 
+def asked_here(result: Result, given: Sequence[str]) -> Result:
+    """The result with the line that asked for it."""
+    if result.asked is None:
+        return result
+    line = shlex.join(["ennopt", *given])
+    return replace(result, asked=replace(result.asked, command=line))
+
+
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
@@ -117,9 +134,10 @@ def run_solve(options: argparse.Namespace) -> int:
         )
     check_index(output, ensemble)
     problem = Problem(ensemble, place.domain, options.sense, output)
-    if options.output is not None:
-        check_place(options.output, "--output")
-        options.output.touch()  # may we write there? Not after an hour of work
+    for path, option in ((options.output, "--output"), (options.report, "--report")):
+        if path is not None:
+            check_place(path, option)
+            path.touch()  # may we write there? Not after an hour of work
     result = solve(
         problem,
         method,
@@ -135,6 +153,8 @@ def run_solve(options: argparse.Namespace) -> int:
     )
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
+    if options.report is not None:
+        asked_here(result, options.given).report(options.report)
     print(result.to_json() if options.json else result.summary())
     if result.status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED
