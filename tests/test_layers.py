@@ -40,6 +40,7 @@ HOMES = {
     "scipy": {"learn/selection.py"},
     "matplotlib": {"pages/plot.py", "study/figures.py"},
     "jinja2": {"pages/render.py"},
+    "rich": {"log.py"},
     "distributed": {"study/executors.py"},
 }
 """Where each foreign library may be imported. What is not here may be nowhere: tables

@@ -321,7 +321,7 @@ def _solve(
 ) -> Result:
     """Solve a problem of either sense; compare the answer with model and data."""
     if verbose:
-        log = ProgressLog(f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}")
+        log = ProgressLog(heading(problem, method))
         tools = replace(tools, callback=_logging(log, tools.callback))
         try:
             return _solve(problem, method, tools, False, original, data)
@@ -348,6 +348,11 @@ def _solve(
     )  # fmt: skip
     result = replace(result, asked=asked)
     return result if original is None else rechecked(result, problem, original)
+
+
+def heading(problem: Problem, method: Method) -> str:
+    """What is solved and how: the lines above a log."""
+    return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

@@ -79,13 +79,31 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A moment of a run, as handed to a callback."""
+    """A moment of a run, as handed to a callback.
+
+    Parameters
+    ----------
+    seconds
+        Since the run began.
+    value, bound
+        What was found and what was proved so far.
+    nodes
+        Search nodes so far.
+    phase
+        What the run is doing.
+    open_nodes
+        Nodes that wait to be explored; ``None`` if the method does not tell.
+    limit
+        When the run ends at the latest, in seconds since it began.
+    """
 
     seconds: float
     value: float
     bound: float
     nodes: int
     phase: str = ""
+    open_nodes: int | None = None
+    limit: float = math.inf
 
     @property
     def gap(self) -> float:

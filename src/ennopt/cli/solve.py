@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ennopt.api import solve
+from ennopt.api import heading, solve
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
+from ennopt.log import ProgressLog
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
@@ -88,7 +90,13 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="FILE.html",
         help="also write the answer as one page for a browser",
     )
-    parser.add_argument("--quiet", action="store_true", help="no log")
+    parser.add_argument("--quiet", action="store_true", help="no log on standard error")
+    parser.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="write the log, in lines, and the answer to a file",
+    )
     parser.set_defaults(run=run_solve)
 
 
@@ -134,23 +142,32 @@ def run_solve(options: argparse.Namespace) -> int:
         )
     check_index(output, ensemble)
     problem = Problem(ensemble, place.domain, options.sense, output)
-    for path, option in ((options.output, "--output"), (options.report, "--report")):
+    for option in ("output", "report", "log_file"):
+        path = getattr(options, option)
         if path is not None:
-            check_place(path, option)
+            check_place(path, f"--{option.replace('_', '-')}")
             path.touch()  # may we write there? Not after an hour of work
-    result = solve(
-        problem,
-        method,
-        time_limit=options.time_limit,
-        node_limit=options.node_limit,
-        memory_limit=options.memory_limit,
-        gap=options.gap,
-        threads=options.threads,
-        seed=options.seed,
-        verbose=not options.quiet,
-        original=original,
-        data=place.data,
-    )
+    with ExitStack() as opened:
+        log = None
+        if options.log_file is not None:
+            file = opened.enter_context(options.log_file.open("w", encoding="utf-8"))
+            log = ProgressLog(heading(problem, method), file, live=False)
+        result = solve(
+            problem,
+            method,
+            time_limit=options.time_limit,
+            node_limit=options.node_limit,
+            memory_limit=options.memory_limit,
+            gap=options.gap,
+            threads=options.threads,
+            seed=options.seed,
+            callback=log,
+            verbose=not options.quiet,
+            original=original,
+            data=place.data,
+        )
+        if log is not None:
+            file.write(result.summary() + "\n")
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
     if options.report is not None:

@@ -182,6 +182,7 @@ class Engine(abc.ABC):
             shortest=FIRST_SLICE if run.problem.domain.convex else math.inf,
         ):
             run.count(count)
+            run.open_nodes = int(tree.open)
             if not late:
                 self._improve(search, tree.candidates())
             elif tree.value > run.value:

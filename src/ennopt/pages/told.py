@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ennopt.log import as_time
 from ennopt.network import Array, shown
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import Coordinate, coordinates
@@ -289,10 +290,7 @@ def seconds_in_words(seconds: float) -> str:
         return f"{1000 * seconds:.2g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return as_time(seconds)
 
 
 def repeat(asked: Asked, sense: str) -> str:
