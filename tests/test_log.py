@@ -82,6 +82,15 @@ def test_no_color_means_no_colour(screen, monkeypatch):
     assert not colours.search(log_to(type(screen)()))
 
 
+def test_what_others_print_stays_where_it_goes(screen, capsys):
+    log = ProgressLog("", screen)
+    log(MOMENTS[0])
+    print("a line for a pipe")
+    log.close()
+    assert capsys.readouterr().out == "a line for a pipe\n"
+    assert "pipe" not in screen.getvalue()
+
+
 def test_a_dumb_terminal_gets_lines(screen, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b" not in log_to(screen)

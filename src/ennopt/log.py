@@ -104,7 +104,12 @@ class Display:
             from rich.live import Live
 
             console = Console(file=self._stream, force_terminal=True)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live = Live(
+                console=console, auto_refresh=False, transient=True,
+                # What others print goes above the live part, unless it goes elsewhere.
+                redirect_stdout=sys.stdout.isatty(),
+                redirect_stderr=self._stream is sys.stderr,
+            )  # fmt: skip
             self._live.start()
         self._live.update(make(), refresh=True)
 
