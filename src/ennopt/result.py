@@ -471,17 +471,7 @@ class Result:
         It tells the recipe, what was found and what was proved, what each member
         predicts, where the answer lies in the data, slices through it, and how to
         repeat the run. What needs the problem or data is left out if they are not
-        known, and the page says so.
-
-        Parameters
-        ----------
-        path
-            Of the file to write.
-
-        Returns
-        -------
-        Path
-            The file.
+        known, and the page says so. Returns the path of the file.
         """
         from ennopt.pages.render import page
 

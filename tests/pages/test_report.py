@@ -194,6 +194,23 @@ def test_slices_are_forward_passes_and_say_what_is_allowed(answer):
         assert two.feasible[i, j] == problem.domain.contains(point)
 
 
+def test_with_a_hull_some_points_of_a_slice_answer_for_their_neighbours(model, rows):
+    answer = ennopt.maximize(model, rows[0], trust="hull", time_limit=20)
+    domain = answer.asked.problem.domain
+    first, second, _ = coordinates(answer.asked.problem)
+    one = line(answer.asked.problem, first, answer.x)
+    points = np.tile(answer.x, (len(one.at), 1))
+    points[:, 0] = one.at
+    exact = domain.feasible(points)
+    assert np.mean(one.feasible == exact) > 0.9 and one.feasible[one.here]
+    two = plane(answer.asked.problem, first, second, answer.x)
+    assert 0.0 < two.feasible.mean() < 1.0
+    i, j = len(two.ys) - 1, 0
+    corner = answer.x.copy()
+    corner[:2] = two.xs[j], two.ys[i]
+    assert two.feasible[i, j] == domain.contains(corner)
+
+
 def test_equations_are_left_aside_in_slices(model):
     answer = ennopt.maximize(model, [(-1, 1)] * 3, constraints="cement == 0.5")
     assert sum(one.feasible.sum() for one in drawn.lines(answer)) > 100

@@ -302,7 +302,8 @@ def png(pixels: Bytes) -> bytes:
 
 def coloured(shares: Array, opaque: npt.NDArray[np.bool_]) -> Bytes:
     """Pixels for numbers from 0 to 1, faint where they are not `opaque`."""
-    places = [place for place, _ in RAMP]
+    places, known = [place for place, _ in RAMP], np.isfinite(shares)
+    shares, opaque = np.where(known, shares, 0.0), opaque & known
     channels = [
         np.interp(shares, places, [colour[c] for _, colour in RAMP]) for c in range(3)
     ]

@@ -6,6 +6,7 @@ one or two of them and hold the others at the answer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from ennopt.columns import CHANGES, Group, Level, Ordinal
 from ennopt.domain import Domain, Rows
+from ennopt.domain.convex import Hull
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.targets import Link
@@ -26,8 +28,10 @@ LINE_POINTS = 121
 PLANE_POINTS = 56
 """Points of a slice along two inputs, on each side."""
 
-SLOW_PLANE_POINTS = 24
-"""The same where a projection decides what is feasible."""
+MOST_PROJECTED = 100
+"""Points of a plane, and four times as many as of a line, that are asked whether they
+are in a convex hull, which takes a projection each; the others are what the nearest of
+these is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,15 +230,31 @@ def has_equations(domain: Domain) -> bool:
     return bool(np.any(domain.rows.least == domain.rows.most))
 
 
-def _allowed(domain: Domain, points: Array) -> Flags:
-    """Which points of a slice are allowed, equations between inputs left aside."""
+def _allowed(domain: Domain, points: Array, shape: tuple[int, int]) -> Flags:
+    """Which points of a slice are allowed, equations between inputs left aside.
+
+    `shape` is that of the slice; a line is a plane with one row.
+    """
     if has_equations(domain):
         rows = domain.rows
         kept = rows.least != rows.most
         texts = tuple(t for t, keep in zip(rows.texts, kept, strict=True) if keep)
         loose = Rows(rows.matrix[kept], rows.least[kept], rows.most[kept], texts)
         domain = replace(domain, rows=loose, slack=None)  # type: ignore[arg-type]
-    return domain.feasible(points)
+    if not any(isinstance(convex, Hull) for convex in domain.convex):
+        return domain.feasible(points).reshape(shape)
+    most = MOST_PROJECTED // 4 if 1 in shape else math.isqrt(MOST_PROJECTED)
+    (rows_of, row), (columns_of, column) = (_spaced(size, most) for size in shape)
+    grid = points.reshape(*shape, -1)[np.ix_(rows_of, columns_of)]
+    flags = domain.feasible(grid.reshape(-1, grid.shape[-1]))
+    found: Flags = flags.reshape(grid.shape[:2])[np.ix_(row, column)]
+    return found
+
+
+def _spaced(size: int, most: int) -> tuple[Any, Any]:
+    """At most so many places of `size`, and for each place the nearest of them."""
+    kept = np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(int))
+    return kept, np.abs(np.arange(size)[:, None] - kept).argmin(axis=1)
 
 
 def line(problem: Problem, coordinate: Coordinate, x: Array) -> Line | None:
@@ -249,18 +269,16 @@ def line(problem: Problem, coordinate: Coordinate, x: Array) -> Line | None:
     labels: tuple[str, ...] = ()
     if coordinate.levels is not None:
         labels = tuple(str(coordinate.levels[int(number)]) for number in at)
-    same = np.abs(points - x).max(axis=1)
-    return Line(
-        coordinate, at, labels, values, members, _allowed(problem.domain, points),
-        int(same.argmin()),
-    )  # fmt: skip
+    here = int(np.abs(points - x).max(axis=1).argmin())
+    allowed = _allowed(problem.domain, points, (1, len(points)))[0]
+    allowed[here] = True
+    return Line(coordinate, at, labels, values, members, allowed, here)
 
 
 def plane(problem: Problem, across: Coordinate, up: Coordinate, x: Array) -> Plane:
     """The slice along two numbers through `x`."""
-    count = SLOW_PLANE_POINTS if problem.domain.convex else PLANE_POINTS
-    us = across.choices(problem.domain, count)[:, 0]
-    vs = up.choices(problem.domain, count)[:, 0]
+    us = across.choices(problem.domain, PLANE_POINTS)[:, 0]
+    vs = up.choices(problem.domain, PLANE_POINTS)[:, 0]
     points = np.tile(x, (len(us) * len(vs), 1))
     points[:, across.inputs[0]] = np.tile(us, len(vs))
     points[:, up.inputs[0]] = np.repeat(vs, len(us))
@@ -269,5 +287,5 @@ def plane(problem: Problem, across: Coordinate, up: Coordinate, x: Array) -> Pla
     return Plane(
         across, up,
         across.told(points)[: len(us)], up.told(points)[:: len(us)],
-        values.reshape(shape), _allowed(problem.domain, points).reshape(shape),
+        values.reshape(shape), _allowed(problem.domain, points, shape),
     )  # fmt: skip

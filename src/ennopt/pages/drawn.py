@@ -180,7 +180,7 @@ def distances(result: Result) -> list[Chart]:
         title = "The prediction among what was measured"
         charts.append(_histogram(title, target, result.value))
     own, others = mahalanobis(result.x, asked.data)
-    title = "Mahalanobis distance from the mean of the rows"
+    title = "Mahalanobis distance from the mean"
     return [*charts, _histogram(title, others, own)]
 
 
@@ -397,6 +397,6 @@ def colour_scale(shown_planes: Sequence[Plane]) -> dict[str, str] | None:
     ramp = coloured(np.linspace(0.0, 1.0, 64)[None], np.ones((1, 64), dtype=bool))
     return {
         "picture": data_url("image/png", png(ramp)),
-        "low": compact(min(float(one.values.min()) for one in shown_planes)),
-        "high": compact(max(float(one.values.max()) for one in shown_planes)),
+        "low": compact(min(float(np.nanmin(one.values)) for one in shown_planes)),
+        "high": compact(max(float(np.nanmax(one.values)) for one in shown_planes)),
     }

@@ -40,7 +40,7 @@ def page(result: Result) -> str:
     asked = result.asked
     shown_lines = drawn.lines(result)
     shown_planes = drawn.planes(result, shown_lines)
-    name = None if asked is None else asked.problem.ensemble
+    weights = () if asked is None else asked.problem.ensemble.weights
     filled = _environment().get_template("report.html").render(
         style=style(),
         result=result,
@@ -49,7 +49,7 @@ def page(result: Result) -> str:
         warning=told.warnings(result),
         recipe=told.recipe(result),
         members=drawn.members(result),
-        weights=[] if name is None else [compact(float(w), 4) for w in name.weights],
+        weights=[compact(float(weight)) for weight in weights],
         convergence=drawn.convergence(result),
         nearest=told.nearest_rows(result),
         distances=drawn.distances(result),
