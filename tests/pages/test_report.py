@@ -18,6 +18,7 @@ from ennopt.columns import Group, Number, Ordinal
 from ennopt.pages import drawn, told
 from ennopt.pages.charts import RAMP, Scale, coloured, contours, png
 from ennopt.pages.coordinates import coordinates, line, plane
+from ennopt.pages.repeat import repeat
 from ennopt.result import Result
 from oracles import random_ensemble
 
@@ -242,6 +243,13 @@ def test_coordinates_tell_what_the_answer_tells(rng):
 REPEATED = {
     "box": {"domain": [(-1, 2), (0, 1), (3, 3)]},
     "rows": {"domain": [(-1, 1)] * 3, "constraints": ["cement + 2*cement <= 1"]},
+    "numbers": {
+        "domain": [(-1, 1)] * 3,
+        "constraints": [
+            ennopt.Rows([[1.0, -1.0, 0.5]], [-np.inf], [0.25]),
+            "cement >= -0.5",
+        ],
+    },
     "discrete": {
         "domain": {"cement": {-1.0, 0.0, 2.0}, NAMES[1]: (-2, 3), NAMES[2]: 1},
         "integers": [NAMES[1]],
@@ -258,7 +266,7 @@ REPEATED = {
 def test_the_lines_that_repeat_a_run_do(given, sense, model):
     verb = ennopt.maximize if sense == "max" else ennopt.minimize
     answer = verb(model, **given, node_limit=5000, gap=1e-5, seed=4, threads=1)
-    text = told.repeat(answer.asked, sense)
+    text = repeat(answer.asked, sense)
     again = eval(text, {"ennopt": ennopt, "model": model})
     assert again.value == answer.value and again.bound == answer.bound
     for name in ("lower", "upper", "names"):

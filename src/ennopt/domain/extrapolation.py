@@ -167,10 +167,15 @@ class Extrapolation:
         """What keeps an answer closer to the data."""
         if self.trusted:
             return (
-                "for a smaller region pass trust=ennopt.Near(radius=...) with a radius "
-                "in standard deviations"
+                f"for a smaller region pass {self.keyword} with a radius in standard "
+                "deviations"
             )
-        return 'to stay close to the data pass trust="near" (--trust near)'
+        return f"to stay close to the data pass {self.keyword} (--trust near)"
+
+    @property
+    def keyword(self) -> str:
+        """The argument that keeps an answer closer to the data."""
+        return "trust=ennopt.Near(radius=...)" if self.trusted else 'trust="near"'
 
 
 def mahalanobis(x: Array, data: Data) -> tuple[float, Array]:

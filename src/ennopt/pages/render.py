@@ -11,6 +11,7 @@ from ennopt.network import shown
 from ennopt.pages import drawn, told
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import has_equations
+from ennopt.pages.repeat import repeat
 from ennopt.result import Result
 from ennopt.version import VERSION
 
@@ -61,7 +62,7 @@ def page(result: Result) -> str:
         held=told.held_by(result),
         phases=told.phases(result),
         total=told.seconds_in_words(result.seconds.get("total", 0.0)),
-        repeat=None if asked is None else told.repeat(asked, result.sense),
+        repeat=None if asked is None else repeat(asked, result.sense),
         facts=told.facts(result),
         conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
         made=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),

@@ -13,7 +13,7 @@ from ennopt.network import Array, shown
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import Coordinate, coordinates
 from ennopt.problem import Problem
-from ennopt.result import ENDINGS, LARGEST_SHOWN_GAP, Asked, Result, Status
+from ennopt.result import ENDINGS, LARGEST_SHOWN_GAP, Result, Status
 
 AT_END = 1e-6
 """An input is at an end of its range within this share of it."""
@@ -195,13 +195,10 @@ def warnings(result: Result) -> dict[str, Any] | None:
     away = result.extrapolation
     if away is None or not away.warnings:
         return None
-    radius = "trust=ennopt.Near(radius=0.5)"
-    keyword = radius if away.trusted else 'trust="near"'
-    option = None if away.trusted else "--trust near"
     return {
         "sentences": [_sentence(words) for words in away.warnings],
-        "keyword": keyword,
-        "option": option,
+        "keyword": away.keyword,
+        "trusted": away.trusted,
         "ends": len(away.at_bounds),
         "free": away.num_free,
     }
@@ -291,71 +288,6 @@ def seconds_in_words(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     return as_time(seconds)
-
-
-def repeat(asked: Asked, sense: str) -> str:
-    """Lines that ask the same again: a command, or Python."""
-    if asked.command is not None:
-        return asked.command
-    problem = asked.problem
-    domain, limits = problem.domain, asked.limits
-    bounds, loose = [], []
-    for coordinate in coordinates(problem):
-        name = repr(coordinate.name)
-        if coordinate.is_number:
-            low, high = coordinate.range(domain)
-            listed = domain.values.lists[coordinate.inputs[0]]
-            if low != high and listed is not None and coordinate.change is None:
-                inside = listed[(listed >= low) & (listed <= high)]
-                bounds.append(f"{name}: {set(inside.tolist())!r}")
-            else:
-                bounds.append(
-                    f"{name}: {low!r}"
-                    if low == high
-                    else f"{name}: ({low!r}, {high!r})"
-                )
-        else:
-            allowed = coordinate.choices(domain, 0)
-            if len(allowed) == 1 and coordinate.codes is not None:
-                k = int(np.abs(coordinate.codes - allowed[0]).sum(axis=1).argmin())
-                loose.append(f"fixed={{{name}: {coordinate.levels[k]!r}}}")  # type: ignore[index]
-    lines = ["model,", "{", *(f"    {entry}," for entry in bounds), "},"]
-    recorded = {column.inputs for column in problem.ensemble.columns or ()}
-    groups = [group for group in domain.groups if group.inputs not in recorded]
-    if domain.rows.count:
-        lines += ["constraints=[", *(f"    {t!r}," for t in domain.rows.texts), "],"]
-    whole = [
-        domain.names[c.inputs[0]] for c in coordinates(problem)
-        if c.is_number and domain.values.whole[c.inputs[0]]
-        and (c.inputs not in recorded)
-    ]  # fmt: skip
-    if whole:
-        lines.append(f"integers={whole!r},")
-    if groups:
-        lines.append("categories={")
-        for group in groups:
-            levels = dict(
-                zip(group.levels, (domain.names[j] for j in group.inputs), strict=True)
-            ) | ({} if group.base is None else {group.base: None})
-            lines.append(f"    {group.name!r}: {levels!r},")
-        lines.append("},")
-    lines += [f"{entry}," for entry in loose]
-    if domain.regions or domain.convex:
-        lines.append("trust=...,  # the region around the data that you gave")
-    if asked.data is not None:
-        target = ", target=y" if asked.data.target is not None else ""
-        lines.append(f"data=X{target},  # {len(asked.data.rows)} rows")
-    if problem.output is not None:
-        lines.append(f"output={np.asarray(problem.output).tolist()!r},")
-    if not asked.method.startswith("Auto("):
-        lines.append(f"method=ennopt.{asked.method},")
-    if math.isfinite(limits.seconds):
-        lines.append(f"time_limit={limits.seconds!r},")
-    if math.isfinite(limits.nodes):
-        lines.append(f"node_limit={limits.nodes!r},")
-    lines.append(f"gap={limits.gap!r}, seed={asked.seed!r}, threads={asked.threads!r},")
-    verb = "maximize" if sense == "max" else "minimize"
-    return "\n".join([f"ennopt.{verb}(", *(f"    {text}" for text in lines), ")"])
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
