@@ -156,10 +156,13 @@ def test_an_infeasible_problem_has_a_page_that_names_the_conflict(model):
 
 
 def test_an_unproved_answer_is_not_called_optimal(model):
-    answer = ennopt.minimize(model, [(-9, 9)] * 3, node_limit=1, method="box")
+    answer = ennopt.minimize(
+        model, [(-9, 9)] * 3, node_limit=1, method="box", data=np.eye(3)
+    )
     assert not answer.proved
     text = text_of(told_page(answer))
     assert "Not proved optimal" in text and "stopped at the node limit" in text
+    assert "is proved. Whether" not in text
     assert f"gains at most {abs(answer.bound - answer.value):.2g}" in text
 
 

@@ -18,6 +18,9 @@ from ennopt.result import ENDINGS, LARGEST_SHOWN_GAP, Result, Status
 AT_END = 1e-6
 """An input is at an end of its range within this share of it."""
 
+SMALLEST_PERCENT = 1e-4
+"""Smaller shares are not told in digits."""
+
 FINGERPRINT = 12
 """Characters that identify a model or a table."""
 
@@ -92,10 +95,12 @@ def percent(share: float) -> str:
 
     Examples
     --------
-    >>> percent(0.5), percent(0.00012345), percent(12.0)
-    ('50%', '0.012%', '1200%')
+    >>> percent(0.5), percent(0.00012345), percent(12.0), percent(1e-12)
+    ('50%', '0.012%', '1200%', 'under 0.0001%')
     """
     number = 100 * share
+    if 0.0 < number < SMALLEST_PERCENT:
+        return f"under {SMALLEST_PERCENT:g}%"
     return f"{number:.0f}%" if number >= 100 else f"{number:.2g}%"
 
 
