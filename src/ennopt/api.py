@@ -18,7 +18,7 @@ from ennopt.expressions import Arithmetic, Decision, given, read_decision
 from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
 from ennopt.problem import Output, Problem, Sense
-from ennopt.result import MEMORY, Progress, Result, Status, reported
+from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
 from ennopt.run import Callback, Tools
 
 NOT_NEAR = (
@@ -368,7 +368,7 @@ def _solve(
 ) -> Result:
     """Solve a problem of either sense; compare the answer with model and data."""
     if verbose:
-        log = ProgressLog(f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}")
+        log = ProgressLog(heading(problem, method))
         tools = replace(tools, callback=_logging(log, tools.callback))
         try:
             return _solve(problem, method, tools, False, original, data)
@@ -393,7 +393,16 @@ def _solve(
             data = replace(data, target=None)
         away = Extrapolation.at(result.x, result.value, problem.domain, data)
         result = replace(result, extrapolation=away)
+    asked = Asked(
+        problem, data, repr(method), tools.limits, tools.seed, tools.threads
+    )  # fmt: skip
+    result = replace(result, asked=asked)
     return result if original is None else rechecked(result, problem, original)
+
+
+def heading(problem: Problem, method: Method) -> str:
+    """What is solved and how: the lines above a log."""
+    return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

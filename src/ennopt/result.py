@@ -7,11 +7,13 @@ import json
 import math
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ennopt.domain import Domain, Rows
+from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.network import Array, Ensemble, frozen, shown
 from ennopt.problem import Problem, Sense, relative_gap
@@ -77,13 +79,31 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A moment of a run, as handed to a callback."""
+    """A moment of a run, as handed to a callback.
+
+    Parameters
+    ----------
+    seconds
+        Since the run began.
+    value, bound
+        What was found and what was proved so far.
+    nodes
+        Search nodes so far.
+    phase
+        What the run is doing.
+    open_nodes
+        Nodes that wait to be explored; ``None`` if the method does not tell.
+    limit
+        When the run ends at the latest, in seconds since it began.
+    """
 
     seconds: float
     value: float
     bound: float
     nodes: int
     phase: str = ""
+    open_nodes: int | None = None
+    limit: float = math.inf
 
     @property
     def gap(self) -> float:
@@ -218,6 +238,33 @@ def _met(text: str, value: float, size: float, least: float, most: float) -> Met
     return Met(text, value, least, most, side)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What a run was asked, for those who show its result.
+
+    Parameters
+    ----------
+    problem
+        What was solved.
+    data
+        The rows of data that were given, if any.
+    method
+        ``repr`` of the method that was asked for.
+    limits, seed, threads
+        Of the run.
+    command
+        The line of the command line that asked, ``None`` for a call from Python.
+    """
+
+    problem: Problem
+    data: Data | None = None
+    method: str = ""
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    threads: int = 1
+    command: str | None = None
+
+
 ENDINGS = {
     Status.OPTIMAL: "optimal",
     Status.TIME_LIMIT: "stopped at the time limit",
@@ -296,6 +343,9 @@ class Result:
         Of the class that a classifier is asked for: its probability at `x`, and what
         the probability of no feasible point exceeds (or falls below, for ``"min"``).
         `value` and `bound` are log-odds then. ``None`` for other models.
+    asked
+        What the run was asked: reports and plots need it. A result that was read from
+        JSON, or that came from another process, has ``None``.
     """
 
     status: Status
@@ -319,6 +369,7 @@ class Result:
     inputs: dict[str, Any] | None = None
     probability: float | None = None
     probability_bound: float | None = None
+    asked: Asked | None = None
 
     def __post_init__(self) -> None:
         if self.x is not None:
@@ -369,6 +420,7 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `to_json` writes it; unknown numbers are ``None``."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        del plain["asked"]  # the problem, not the answer
         plain |= {
             "status": self.status.value,
             "x": None if self.x is None else self.x.tolist(),
@@ -425,11 +477,59 @@ class Result:
         }
         return cls(**data)
 
+    def __getstate__(self) -> list[Any]:
+        """All but `asked`: a model may have functions that no other process knows."""
+        return [
+            None if f.name == "asked" else getattr(self, f.name) for f in fields(self)
+        ]
+
+    def report(self, path: str | Path) -> Path:
+        """Write the answer as one HTML page that needs no network.
+
+        It tells the recipe, what was found and what was proved, what each member
+        predicts, where the answer lies in the data, slices through it, and how to
+        repeat the run. What needs the problem or data is left out if they are not
+        known, and the page says so. Returns the path of the file.
+        """
+        from ennopt.pages.render import page
+
+        path = Path(path)
+        path.write_text(page(self), encoding="utf-8")
+        return path
+
+    def plot(self, what: str = "overview", *, axes: Any = None) -> Any:
+        """Draw the answer with matplotlib.
+
+        Parameters
+        ----------
+        what
+            ``"slices"`` (the prediction along each input through the answer),
+            ``"members"`` (what each member predicts), ``"convergence"`` (how value and
+            bound met) or ``"overview"``, all of them.
+        axes
+            Where to draw: one of matplotlib's axes or, for slices, as many as there are
+            slices to see. ``None`` makes a figure.
+
+        Returns
+        -------
+        axes
+            Those that were drawn on: one, or an array of them.
+        """
+        from ennopt.pages.plot import draw
+
+        return draw(self, what, axes)
+
+    def _repr_html_(self) -> str:
+        """The answer in a notebook."""
+        from ennopt.pages.render import card
+
+        return card(self)
+
     def summary(self) -> str:
         """A few lines for a person."""
         total = self.seconds.get("total", 0.0)
         lines = [
-            self._headline(),
+            self.headline,
             f"  {ENDINGS[self.status]} after {total:.2f} s and {self.nodes:,} "
             f"node{'s' * (self.nodes != 1)}",
         ]
@@ -499,7 +599,8 @@ class Result:
         others = len(self.constraints) - len(listed)
         return [*lines, f"  {others} other constraints hold"] if others else lines
 
-    def _headline(self) -> str:
+    @property
+    def headline(self) -> str:
         """What was found and what was proved, one sentence."""
         noun, limit = {
             "max": ("Maximum", "no input can exceed"),

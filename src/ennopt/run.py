@@ -222,6 +222,7 @@ class Run:
         self.value = -np.inf
         self.bound = np.inf
         self.nodes = 0
+        self.open_nodes: int | None = None
         self.history: list[Event] = []
         self.phases: dict[str, float] = {}
         self.details: dict[str, Any] = {}
@@ -345,7 +346,9 @@ class Run:
         if self.tools.callback is not None and (news or due):
             self._reported = event.seconds
             own = self._in_user_sense(event)
-            moment = Progress(*own, nodes=self.nodes, phase=self._phase)
+            moment = Progress(
+                *own, self.nodes, self._phase, self.open_nodes, self.limits.seconds
+            )
             if self.tools.callback(moment):
                 self._interrupted = True
 

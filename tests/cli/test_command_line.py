@@ -3,7 +3,6 @@
 import builtins
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -16,9 +15,8 @@ import pytest
 from ennopt.__main__ import main as started
 from ennopt.cli import main
 from ennopt.domain import Domain
-from ennopt.log import ProgressLog
 from ennopt.network import Ensemble, Network, read_npz
-from ennopt.result import Progress, Result, Status
+from ennopt.result import Result, Status
 from oracles import exact_maximum, random_domain, random_ensemble, random_network
 
 ENNOPT = [sys.executable, "-m", "ennopt"]
@@ -462,25 +460,3 @@ def test_a_time_limit_returns_an_answer(hard_model):
     answer = Result.from_json(done.stdout)
     assert answer.status is Status.TIME_LIMIT
     assert answer.bound > answer.value
-
-
-def test_the_log_keeps_a_live_line_in_a_terminal_only(case, tmp_path):
-    leader, follower = pty.openpty()
-    with os.fdopen(follower, "w") as terminal, (tmp_path / "log").open("w+") as plain:
-        for stream in (terminal, plain):
-            log = ProgressLog(stream=stream)
-            log(Progress(0.1, 1.0, 9.0, 5))
-            log(Progress(0.2, 1.0, 8.9, 6, "tree"))
-            log(Progress(0.3, 2.0, 8.0, 7))
-            log.close()
-        plain.seek(0)
-        text = plain.read()
-        terminal.flush()
-        seen = ""
-        while "0.30s" not in seen:
-            seen += os.read(leader, 4096).decode()
-    assert "\r" not in text
-    assert len(text.splitlines()) == 3
-    assert "0.20s" in seen
-    assert "0.20s" not in text
-    os.close(leader)

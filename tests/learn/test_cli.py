@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ennopt.cli import main
-from ennopt.learn.cli import ProgressBar
 from ennopt.network import read_npz
 
 
@@ -156,26 +155,3 @@ def test_worker_processes_make_the_same_bytes(tmp_path, capsys):
         for jobs in ("1", "2")
     )
     assert one == two and len(one) == 3
-
-
-class Terminal:
-    def __init__(self):
-        self.text = ""
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
-
-
-def test_the_bar_ends_full():
-    terminal = Terminal()
-    bar = ProgressBar("networks", 3, terminal)
-    for _ in range(30):
-        bar.add(0.1)
-    assert terminal.text.endswith("3/3 \n")
-    assert " 50.0%" in terminal.text

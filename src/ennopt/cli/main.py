@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = build_parser().parse_args([_number_or_word(a) for a in given])
+        options.given = given
         return int(options.run(options))
     except KeyboardInterrupt:
         print("ennopt: interrupted", file=sys.stderr)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ennopt.api import asked_originals, solve
+from ennopt.api import asked_originals, heading, solve
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
 from ennopt.expressions import Decision, read_decision
+from ennopt.log import ProgressLog
 from ennopt.methods import METHODS, method_named
 from ennopt.network import Ensemble
 from ennopt.options import check_place, gap, positive_number, whole_number
 from ennopt.problem import Problem
-from ennopt.result import MEMORY, Status
+from ennopt.result import MEMORY, Result, Status
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Risk, Worst
 
 EXIT_NO_ANSWER = 1
@@ -96,7 +99,19 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="also write the result as JSON"
     )
-    parser.add_argument("--quiet", action="store_true", help="no log")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="also write the answer as one page for a browser",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no log on standard error")
+    parser.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="write the log, in lines, and the answer to a file",
+    )
     parser.set_defaults(run=run_solve)
 
 
@@ -142,6 +157,14 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
         raise ValueError(f"Expected --output-index from 0 to {last}, got {index}.")
 
 
+def asked_here(result: Result, given: Sequence[str]) -> Result:
+    """The result with the line that asked for it."""
+    if result.asked is None:
+        return result
+    line = shlex.join(["ennopt", *given])
+    return replace(result, asked=replace(result.asked, command=line))
+
+
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
@@ -165,26 +188,38 @@ def run_solve(options: argparse.Namespace) -> int:
     problem = Problem(ensemble, place.domain, options.sense, output)
     if decision is not None:
         problem = replace(problem, goal=decision.goal, limits=decision.limits)
-    if options.output is not None:
-        check_place(options.output, "--output")
-        options.output.touch()  # may we write there? Not after an hour of work
-    result = solve(
-        problem,
-        method,
-        time_limit=options.time_limit,
-        node_limit=options.node_limit,
-        memory_limit=options.memory_limit,
-        gap=options.gap,
-        threads=options.threads,
-        seed=options.seed,
-        verbose=not options.quiet,
-        original=original,
-        data=place.data,
-    )
-    if decision is not None:
-        result = asked_originals(result, problem, decision)
+    for option in ("output", "report", "log_file"):
+        path = getattr(options, option)
+        if path is not None:
+            check_place(path, f"--{option.replace('_', '-')}")
+            path.touch()  # may we write there? Not after an hour of work
+    with ExitStack() as opened:
+        log = None
+        if options.log_file is not None:
+            file = opened.enter_context(options.log_file.open("w", encoding="utf-8"))
+            log = ProgressLog(heading(problem, method), file, live=False)
+        result = solve(
+            problem,
+            method,
+            time_limit=options.time_limit,
+            node_limit=options.node_limit,
+            memory_limit=options.memory_limit,
+            gap=options.gap,
+            threads=options.threads,
+            seed=options.seed,
+            callback=log,
+            verbose=not options.quiet,
+            original=original,
+            data=place.data,
+        )
+        if decision is not None:
+            result = asked_originals(result, problem, decision)
+        if log is not None:
+            file.write(result.summary() + "\n")
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
+    if options.report is not None:
+        asked_here(result, options.given).report(options.report)
     print(result.to_json() if options.json else result.summary())
     if result.status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED

@@ -160,13 +160,22 @@ class Extrapolation:
             return lines
         lines.append("warning: the model extrapolates, so its prediction may be wrong:")
         lines += [f"  {words}" for words in self.warnings]
-        remedy = (
-            "for a smaller region pass trust=ennopt.Near(radius=...) with a radius in "
-            "standard deviations"
-            if self.trusted
-            else 'to stay close to the data pass trust="near" (--trust near)'
-        )
-        return [*lines, f"  {remedy}"]
+        return [*lines, f"  {self.remedy}"]
+
+    @property
+    def remedy(self) -> str:
+        """What keeps an answer closer to the data."""
+        if self.trusted:
+            return (
+                f"for a smaller region pass {self.keyword} with a radius in standard "
+                "deviations"
+            )
+        return f"to stay close to the data pass {self.keyword} (--trust near)"
+
+    @property
+    def keyword(self) -> str:
+        """The argument that keeps an answer closer to the data."""
+        return "trust=ennopt.Near(radius=...)" if self.trusted else 'trust="near"'
 
 
 def mahalanobis(x: Array, data: Data) -> tuple[float, Array]:

@@ -206,6 +206,7 @@ class Engine(abc.ABC):
             shortest=FIRST_SLICE if learning else math.inf,
         ):
             run.count(count)
+            run.open_nodes = int(tree.open)
             if not late:
                 self._improve(search, tree.candidates())
             elif tree.value > run.value:

@@ -181,4 +181,5 @@ def _hand_out(
             improve(result.candidates)
         improve(tree.candidates())
         run.prove(max([tree.bound, *(u.bound for u in pending.values())]))
+        run.open_nodes = int(tree.open)
         run.tick()

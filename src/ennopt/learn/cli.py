@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ennopt.learn.datasets import DATASETS, Table, read_csv
 from ennopt.learn.functions import function_named
@@ -22,49 +20,9 @@ from ennopt.learn.instances import PROFILES, find, make, read_manifest, restrict
 from ennopt.learn.sampling import PROBLEMS, SAMPLINGS, problem_table, sample
 from ennopt.learn.selection import Space, search
 from ennopt.learn.training import TOOLKITS, Configuration, train
+from ennopt.log import Bar
 from ennopt.network import read_npz
 from ennopt.options import check_place, positive_number, whole_number
-
-BAR_WIDTH = 30
-
-
-class ProgressBar:
-    """A bar on standard error, shown in a terminal only.
-
-    Parameters
-    ----------
-    what
-        What is counted.
-    total
-        How much of it there is.
-    stream
-        Where to draw; standard error by default.
-    """
-
-    def __init__(self, what: str, total: int, stream: TextIO | None = None) -> None:
-        self._what, self._total = what, total
-        self._stream = sys.stderr if stream is None else stream
-        self._done = 0.0
-        self._shown = -1
-
-    def add(self, share: float) -> None:
-        """Count some more."""
-        self.set(self._done + share, self._total)
-
-    def set(self, done: float, total: int) -> None:
-        """Show `done` of `total`."""
-        self._done, self._total = done, total
-        share = 1.0 if done > total - 1e-6 else done / total
-        if not self._stream.isatty() or int(1000 * share) == self._shown:
-            return
-        self._shown = int(1000 * share)
-        bar = "#" * int(BAR_WIDTH * share)
-        count = f"{math.floor(done + 1e-9)}/{total}"
-        line = f"\r{self._what} [{bar:<{BAR_WIDTH}}] {share:6.1%} {count} "
-        self._stream.write(line)
-        if share == 1.0:
-            self._stream.write("\n")
-        self._stream.flush()
 
 
 @contextmanager
@@ -174,10 +132,10 @@ def run_train(options: argparse.Namespace) -> int:
     table = _table(options)
     configuration = _configuration(options, table)
     toolkit = TOOLKITS[options.toolkit]
-    bar = ProgressBar("networks", configuration.members)
-    trained = train(
-        table, configuration, seed=options.seed, toolkit=toolkit, report=bar.add
-    )
+    with Bar("networks", configuration.members) as bar:
+        trained = train(
+            table, configuration, seed=options.seed, toolkit=toolkit, report=bar.add
+        )
     trained.ensemble.save(output)
     unit = table.unit(table.target)
     error = f"{trained.rmse_in_units:.4g} {unit}".strip()
@@ -278,8 +236,10 @@ def _searched(
             "Expected --search or --learning-rate, got both. A search draws the "
             "learning rate."
         )
-    bar = ProgressBar("draws", options.search)
-    with worker_processes(options.jobs) as executor:
+    with (
+        Bar("draws", options.search) as bar,
+        worker_processes(options.jobs) as executor,
+    ):
         selection = search(
             table,
             space,
@@ -333,8 +293,10 @@ def run_make(options: argparse.Namespace) -> int:
     specs = PROFILES[options.profile]
     if options.problem:
         specs = restrict(specs, options.problem)
-    bar = ProgressBar("instances", len(specs))
-    with worker_processes(options.jobs) as executor:
+    with (
+        Bar("instances", len(specs)) as bar,
+        worker_processes(options.jobs) as executor,
+    ):
         records = make(
             options.directory,
             specs,

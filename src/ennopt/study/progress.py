@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import shutil
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+from ennopt.log import BAR_SECONDS, Display, filled, one_line
+from ennopt.log import as_time as as_time
 from ennopt.study.plan import Task
 from ennopt.study.record import Line
-
-PLAIN_SECONDS = 10.0
-"""Without a terminal, a line at least this far from the one before."""
-
-WIDTH = 24
-"""Of the bar, in characters."""
 
 
 def estimate(
@@ -47,22 +41,6 @@ def estimate(
     return total / max(1, slots)
 
 
-def as_time(seconds: float) -> str:
-    """A duration in words.
-
-    Examples
-    --------
-    >>> as_time(8.2), as_time(192), as_time(7500)
-    ('8 s', '3 min 12 s', '2 h 05 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 class Progress:
     """Shows the state of a study: live in a terminal, in lines elsewhere.
 
@@ -81,15 +59,13 @@ class Progress:
     def __init__(
         self, total: int, done: int, slots: int, stream: TextIO | None = None
     ) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
+        self._display = Display(stream)
         self._total, self._done, self._slots = total, done, slots
         self._failed = 0
         self._running: dict[str, Task] = {}
         self._waiting: Sequence[Task] = ()
         self._ended: list[Line] = []
         self._written = -math.inf
-        self._shown = 0
 
     def started(self, task: Task) -> None:
         """A run began."""
@@ -106,22 +82,19 @@ class Progress:
         if line["outcome"] == "failed":
             self._failed += 1
             name = f"{line['subject']['name']} {line['label']}".strip()
-            self._print(f"failed: {name}: {line['error']}")
+            self._display.line(f"failed: {name}: {line['error']}")
         self._show(last=self._done >= self._total)
 
     def close(self) -> None:
-        """Leave the last line in place."""
-        if self._shown:
-            self._stream.write("\n")
-            self._shown = 0
-        self._stream.flush()
+        """Leave the last state as a line."""
+        self._display.close()
+        if self._display.is_live:
+            self._display.line(self.text())
 
     def text(self) -> str:
         """The state in one line."""
         share = self._done / max(1, self._total)
-        filled = round(WIDTH * share)
-        bar = "█" * filled + "░" * (WIDTH - filled)
-        words = [f"{bar} {self._done}/{self._total}"]
+        words = [f"{filled(share)} {self._done}/{self._total}"]
         if self._failed:
             words.append(f"{self._failed} failed")
         left = estimate(self._waiting, self._ended, self._slots)
@@ -135,18 +108,8 @@ class Progress:
 
     def _show(self, last: bool = False) -> None:
         now = time.monotonic()
-        if self._live:
-            columns = shutil.get_terminal_size().columns
-            line = self.text()[: columns - 1]  # a full line would wrap
-            self._stream.write("\r" + line.ljust(self._shown))
-            self._shown = len(line)
-        elif last or now - self._written >= PLAIN_SECONDS:
+        if self._display.is_live:
+            self._display.show(lambda: one_line(self.text()), now=True)
+        elif last or now - self._written >= BAR_SECONDS:
             self._written = now
-            self._stream.write(self.text() + "\n")
-        self._stream.flush()
-
-    def _print(self, line: str) -> None:
-        if self._shown:
-            self._stream.write("\r" + " " * self._shown + "\r")
-            self._shown = 0
-        self._stream.write(line + "\n")
+            self._display.line(self.text())

@@ -1,0 +1,129 @@
+"""An answer drawn with matplotlib, on axes of the user's own if there are any."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ennopt.extras import require
+from ennopt.network import shown
+from ennopt.pages import drawn
+from ennopt.pages.coordinates import Line
+from ennopt.result import Result
+
+VALUE, BOUND, MEMBER = "#0b7a70", "#b4501f", "#7f93a8"
+"""Colours of the pages."""
+
+COLUMNS = 3
+"""Slices beside each other in a figure of our own."""
+
+CELL = (3.4, 2.6)
+"""Inches of a drawing in a figure of our own."""
+
+
+def draw(result: Result, what: str, axes: Any) -> Any:
+    """Draw part of an answer; see `Result.plot`."""
+    if what == "slices":
+        return _slices(result, axes)
+    if what not in ("members", "convergence", "overview"):
+        raise ValueError(
+            "Expected 'slices', 'members', 'convergence' or 'overview' to plot, got "
+            f"{what!r}."
+        )
+    if what == "overview":
+        if axes is not None:
+            raise ValueError(
+                "Expected no axes for an overview, got some. Draw its parts: slices, "
+                "members, convergence."
+            )
+        return _overview(result)
+    axes = _cells(1)[0] if axes is None else axes
+    if what == "members":
+        _members(result, axes)
+    else:
+        _convergence(result, axes)
+    return axes
+
+
+def _cells(count: int) -> Any:
+    """Axes of a new figure, as many as asked for."""
+    pyplot = require("matplotlib.pyplot", "plot")
+    across = min(COLUMNS, count)
+    down = math.ceil(count / across)
+    size = (CELL[0] * across, CELL[1] * down)
+    _, axes = pyplot.subplots(
+        down, across, figsize=size, squeeze=False, layout="constrained"
+    )
+    for unused in axes.flat[count:]:
+        unused.set_visible(False)
+    return axes.flat[:count]
+
+
+def _overview(result: Result) -> Any:
+    lines = drawn.lines(result)
+    cells = _cells(2 + len(lines))
+    _convergence(result, cells[0])
+    _members(result, cells[1])
+    for one, axes in zip(lines, cells[2:], strict=True):
+        _slice(one, result, axes)
+    return cells
+
+
+def _slices(result: Result, axes: Any) -> Any:
+    lines = drawn.lines(result)
+    if not lines:
+        raise ValueError(
+            "Expected a result with its problem and an answer, got one without. Plot "
+            "what maximize, minimize or solve returned."
+        )
+    if axes is None:
+        axes = _cells(len(lines))
+    for one, cell in zip(lines, np.ravel(axes), strict=False):
+        _slice(one, result, cell)
+    return axes
+
+
+def _slice(one: Line, result: Result, axes: Any) -> None:
+    asked = result.asked
+    assert asked is not None
+    data, at = asked.data, one.at
+    if data is not None and data.target is not None:
+        across = one.coordinate.told(data.rows)
+        axes.plot(across, data.target, ".", ms=2, color=MEMBER, alpha=0.3, zorder=0)
+    look = "o" if one.labels else "-"
+    if len(one.members) > 1:
+        axes.plot(at, one.members.T, look, ms=3, lw=0.7, color=MEMBER)
+    axes.plot(at, one.values, look, lw=1, color=VALUE, alpha=0.35)
+    allowed = np.where(one.feasible, one.values, np.nan)
+    axes.plot(at, allowed, look, lw=2, color=VALUE)
+    axes.plot(at[one.here], one.values[one.here], "o", mfc="white", mec=BOUND, mew=2)
+    axes.axvline(at[one.here], color=BOUND, lw=0.8, zorder=0)
+    if one.labels:
+        axes.set_xticks(at, one.labels)
+    axes.set_title(shown(one.coordinate.name), fontsize="medium")
+
+
+def _members(result: Result, axes: Any) -> None:
+    values = result.member_values
+    places = np.arange(1, values.size + 1)
+    axes.hlines(places, result.value, values, color=MEMBER, lw=1)
+    axes.plot(values, places, "o", color=VALUE)
+    axes.axvline(result.value, color=VALUE)
+    axes.set_yticks(places)
+    axes.invert_yaxis()
+    axes.set(xlabel="prediction", ylabel="member")
+    axes.set_title("Members", fontsize="medium")
+
+
+def _convergence(result: Result, axes: Any) -> None:
+    moments = [*result.history]
+    times = [event.seconds for event in moments]
+    for name, look in (("value", VALUE), ("bound", BOUND)):
+        numbers = np.array([getattr(event, name) for event in moments])
+        known = np.where(np.isfinite(numbers), numbers, np.nan)
+        axes.step(times, known, where="post", color=look, label=name)
+    axes.set(xlabel="seconds", ylabel="prediction")
+    axes.set_title("Value and bound", fontsize="medium")
+    axes.legend(frameon=False)

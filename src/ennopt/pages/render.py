@@ -1,0 +1,87 @@
+"""The templates, filled: the page of an answer and its form in a notebook."""
+
+from __future__ import annotations
+
+import datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ennopt.network import shown
+from ennopt.pages import drawn, told
+from ennopt.pages.charts import compact
+from ennopt.pages.coordinates import has_equations
+from ennopt.pages.repeat import repeat
+from ennopt.result import Result
+from ennopt.version import VERSION
+
+STYLE = "style.css"
+"""The style sheet of every page."""
+
+
+@cache
+def _environment() -> Any:
+    """Templates of this room. What they are filled with is text, never HTML."""
+    import jinja2 as jinja
+
+    environment = jinja.Environment(
+        loader=jinja.PackageLoader(__package__), autoescape=True,
+        undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment
+
+
+def style() -> str:
+    """The style sheet, for a page that is one file."""
+    return resources.files(__package__).joinpath(STYLE).read_text("utf-8")
+
+
+def page(result: Result) -> str:
+    """The report of an answer: one HTML page that loads nothing."""
+    asked = result.asked
+    shown_lines = drawn.lines(result)
+    shown_planes = drawn.planes(result, shown_lines)
+    weights = () if asked is None else asked.problem.ensemble.weights
+    filled = _environment().get_template("report.html").render(
+        style=style(),
+        result=result,
+        verdict=told.verdict(result),
+        tiles=told.tiles(result),
+        warning=told.warnings(result),
+        recipe=told.recipe(result),
+        members=drawn.members(result),
+        weights=[compact(float(weight)) for weight in weights],
+        convergence=drawn.convergence(result),
+        nearest=told.nearest_rows(result),
+        distances=drawn.distances(result),
+        histograms=drawn.histograms(result),
+        slices=drawn.slices(result, shown_lines),
+        surfaces=drawn.surfaces(result, shown_planes),
+        colours=drawn.colour_scale(shown_planes),
+        equations=asked is not None and has_equations(asked.problem.domain),
+        held=told.held_by(result),
+        phases=told.phases(result),
+        total=told.seconds_in_words(result.seconds.get("total", 0.0)),
+        repeat=None if asked is None else repeat(asked, result.sense),
+        facts=told.facts(result),
+        conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
+        made=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+        version=VERSION,
+        compact=compact,
+    )  # fmt: skip
+    return str(filled)
+
+
+def card(result: Result) -> str:
+    """An answer in a notebook: small, without a style sheet of its page."""
+    filled = _environment().get_template("card.html").render(
+        result=result,
+        verdict=told.verdict(result),
+        tiles=told.tiles(result),
+        warning=told.warnings(result),
+        recipe=told.recipe(result),
+        held=told.held_by(result),
+        conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
+        compact=compact,
+    )  # fmt: skip
+    return str(filled)
