@@ -19,6 +19,7 @@ import pytest
 from ennopt.learn.functions import FUNCTIONS
 from ennopt.network import read_npz
 from ennopt.study import executors, work
+from ennopt.study.cli import forecast
 from ennopt.study.executors import Local, executor_named
 from ennopt.study.machine import machine, versions
 from ennopt.study.plan import tasks_of
@@ -33,6 +34,7 @@ PROGRAM = (
     "import argparse, sys\n"
     "from ennopt.study import machine\n"
     "machine.source_digest = lambda root, compiled=True: 'fixed'\n"
+    "machine._code_digest = lambda root, modules, compiled: 'fixed'\n"
     "from ennopt.study.cli import add_study\n"
     "parser = argparse.ArgumentParser()\n"
     "add_study(parser.add_subparsers())\n"
@@ -79,6 +81,17 @@ def test_a_second_run_repeats_nothing_and_writes_nothing(folder):
     tally, _ = run_all(folder)
     assert (tally.ran, tally.kept) == (0, 6)
     assert (folder / "out" / FILE).read_bytes() == before
+
+
+def test_a_pattern_chooses_runs_and_the_next_call_does_the_rest(folder):
+    first, _ = run_all(folder, only="* SCIP")
+    assert (first.ran, first.kept) == (3, 0)
+    assert {run["label"] for run in first.results.done} == {"SCIP"}
+    study = read_study(folder / "study.toml")
+    said = forecast(study, folder / "out", folder / "instances", 2)
+    assert "all: 3 of 6 runs left, 2 at a time" in said
+    rest, _ = run_all(folder)
+    assert (rest.ran, rest.kept) == (3, 3)
 
 
 def test_a_changed_method_does_not_reuse_old_results(folder):
