@@ -72,6 +72,13 @@ def add_study(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="nodes leaves out whatever a clock measured, so that a study with node "
         "limits gives the same page every time",
     )
+    report.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="put the reading of the paper's conclusions between its marks in this "
+        "Markdown file, too",
+    )
     report.set_defaults(run=run_report)
 
 
@@ -209,9 +216,17 @@ def state(results: Results) -> str:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the report of a study."""
+    from ennopt.study.reading import put_into, read, setting
     from ennopt.study.record import read_results
     from ennopt.study.report import make_report
 
     directory = place(options)
-    print(make_report(read_results(directory), options.clock).write(directory))
+    results = read_results(directory)
+    print(make_report(results, options.clock).write(directory))
+    if options.into is not None:
+        file: Path = options.into
+        text = put_into(
+            file.read_text(encoding="utf-8"), read(results), setting(results)
+        )
+        file.write_text(text, encoding="utf-8")
     return 0

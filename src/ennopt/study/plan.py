@@ -203,7 +203,8 @@ def _library(
     ready = folder / library.published if library.published else None
     names = published(ready, specs, library.seed) if ready is not None else set()
     others = [spec for spec in specs if spec.name not in names]
-    records, place = {}, directory
+    records: dict[str, dict[str, Any]] = {}
+    place = directory
     if others:
         records, place = _trained(library, others, directory, executor, report)
     subjects = []
