@@ -148,7 +148,7 @@ def modules_of(value: Any) -> set[str]:
     Examples
     --------
     >>> sorted(modules_of(read_method("BigM()")))
-    ['ennopt.bounds.crown', 'ennopt.paper.bigm']
+    ['ennopt.paper.bigm', 'ennopt.tightening.lp', 'ennopt.tightening.relaxation']
     """
     if isinstance(value, tuple | list):
         return set[str]().union(*map(modules_of, value))
