@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ennopt.study.finding import BEGIN, END, Pairs, put_into, to_markdown
 from ennopt.study.reading import (
-    BEGIN,
     CONCLUSIONS,
-    END,
-    Pairs,
     cuts,
     easy_ones,
     gaps,
@@ -21,7 +19,6 @@ from ennopt.study.reading import (
     lagrangian,
     phases,
     preprocessing,
-    put_into,
     quality,
     read,
     reversions,
@@ -29,7 +26,6 @@ from ennopt.study.reading import (
     stability,
     superiority,
     targeted,
-    to_markdown,
 )
 from ennopt.study.record import read_results, select
 from ennopt.study.significance import in_words, rank_test, sign_test, spread_test

@@ -216,7 +216,8 @@ def state(results: Results) -> str:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the report of a study."""
-    from ennopt.study.reading import put_into, read, setting
+    from ennopt.study.finding import put_into
+    from ennopt.study.reading import read, setting
     from ennopt.study.record import read_results
     from ennopt.study.report import make_report
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ennopt.study import paper
 from ennopt.study.figures import FIGURES, Figure
+from ennopt.study.finding import Finding, geometric, to_markdown
 from ennopt.study.measures import (
     PAPER_LIMIT,
     Clock,
@@ -26,7 +27,7 @@ from ennopt.study.measures import (
     spent,
 )
 from ennopt.study.progress import as_time
-from ennopt.study.reading import Finding, geometric, read, setting, to_markdown
+from ennopt.study.reading import read, setting
 from ennopt.study.record import Line, Results
 from ennopt.study.table import MISSING, Table, written
 from ennopt.study.tables import (
