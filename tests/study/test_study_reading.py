@@ -151,6 +151,8 @@ def test_conclusions_without_runs_are_left_out(make_line, make_plan):
     (finding,) = read(select([make_plan(runs, experiments), *runs]))
     assert finding == inequalities(runs)
     assert finding.verdict == "holds" and "4 on average" in finding.measured
+    others = [make_line(label="SCIP"), make_line(label="HiGHS")]
+    assert read(select([make_plan(others, experiments), *others])) == ()
 
 
 # Every number of the published reading, from the bare lines.

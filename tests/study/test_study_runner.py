@@ -318,7 +318,7 @@ def test_the_report_is_written_with_every_file_of_its_items(folder):
     written = {path.name for path in (folder / "out" / "report").iterdir()}
     assert written == {
         "table1.md", "table1.tex", "table1.csv", "figure3.svg", "figure3.png",
-        "figure4.svg", "figure4.png",
+        "figure4.svg", "figure4.png", "figure3-tall.svg", "figure4-tall.svg",
     }  # fmt: skip
 
 
