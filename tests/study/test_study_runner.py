@@ -448,11 +448,11 @@ def test_the_smoke_profile_of_the_paper_s_study_fills_every_item(tmp_path):
     assert [run["error"] for run in results.failed] == []
     assert len(results.done) == results.planned
     written = {path.name for path in (tmp_path / "out" / "report").iterdir()}
+    tables = [item for item in ORDER if item.startswith("table")] + ["enn_by_run"]
+    figures = [item for item in ORDER if item.startswith("figure")]
     assert written == {
-        f"{item}.{suffix}"
-        for item in ORDER
-        for suffix in (
-            ("md", "tex", "csv") if item.startswith("table") else ("svg", "png")
-        )
+        *(f"{item}.{suffix}" for item in tables for suffix in ("md", "tex", "csv")),
+        *(f"{item}{end}" for item in figures for end in (".svg", ".png", "-tall.svg")),
+        "reading.md",
     }
     assert len(ORDER) == 13
