@@ -32,6 +32,11 @@ NOT_RUN = {
     "ennopt study run experiments/paper.toml --profile smoke --executor local:2": (
         "takes a minute"
     ),
+    "ennopt study run experiments/paper.toml --profile evening --only "
+    "'peaks_e3_L4_n20_r0*'": "takes minutes",
+    "ennopt solve experiments/instances/peaks_e3_L4_n20_r0.npz --method enn": (
+        "takes minutes"
+    ),
     "ennopt study status experiments/paper.toml --profile smoke": "needs that run",
     "ennopt study report experiments/paper.toml --profile smoke": "needs that run",
 }

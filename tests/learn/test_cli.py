@@ -139,6 +139,9 @@ def test_instances_are_made_listed_and_shown(tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["problem"] == "perm" and record["num_inputs"] == 3
     assert "2 x Network(3 -> 8 -> 8 -> 1)" in record["ensemble"]
+    ready = tmp_path / "published"
+    assert main(["instances", "publish", str(folder), str(ready)]) == 0
+    assert f"2 instances in {ready}" in capsys.readouterr().out
     assert main(["instances", "list"]) == 0
     assert "144 instances of 6 problems" in capsys.readouterr().out
     assert main(["instances", "list", str(tmp_path)]) == 2

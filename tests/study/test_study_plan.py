@@ -1,22 +1,37 @@
 """A key changes when the result could, and only then."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ennopt
+from ennopt.learn.instances import (
+    ensemble_digest,
+    publish,
+    published,
+    read_instance,
+    read_manifest,
+)
 from ennopt.methods import METHODS, method_named
 from ennopt.network import read_npz
 from ennopt.study import plan
+from ennopt.study.expression import read_method
 from ennopt.study.machine import (
+    code_digest,
     machine,
     source_digest,
     training_digest,
     versions,
 )
-from ennopt.study.plan import ensemble_digest, tasks_of
-from ennopt.study.spec import study_from
+from ennopt.study.plan import longest, modules_of, specs_of, tasks_of
+from ennopt.study.record import parse
+from ennopt.study.spec import Solve, read_study, study_from
 from oracles import random_ensemble
+
+ROOT = Path(__file__).parents[2]
+PACKAGE_ROOT = Path(ennopt.__file__).parent
 
 BASE = {
     "items": ["table1"], "methods": {"big": "BigM()"},
@@ -153,7 +168,89 @@ def test_instances_trained_by_other_code_are_not_used(tmp_path, monkeypatch):
     assert len(list(tmp_path.rglob("*.npz"))) == 2
 
 
+def test_published_instances_are_read_and_the_others_trained(tmp_path):
+    shape = {"problems": ["beale"], "members": [2], "layers": [1], "widths": [4],
+             "max_epochs": 2}  # fmt: skip
+
+    def tasks(replicas, **more):
+        library = shape | {"replicas": replicas} | more
+        tables = {"experiments": {"one": BASE | {"instances": library}}}
+        return tasks_of(study_from(tables, folder=tmp_path), tmp_path / "made")
+
+    (first,) = tasks(1)
+    (made,) = (tmp_path / "made").iterdir()
+    publish(made, tmp_path / "ready")
+    two = tasks(2, published="ready")
+    assert [task.subject["published"] for task in two] == [True, False]
+    assert two[0].key == first.key  # the same arrays, wherever they come from
+    np.testing.assert_array_equal(
+        two[0].work["ensemble"].members[1].weights[0],
+        first.work["ensemble"].members[1].weights[0],
+    )
+    (other,) = tasks(1, published="ready", seed=7)
+    assert not other.subject["published"] and other.key != first.key
+    file = tmp_path / "ready" / f"{first.subject['name']}.npz"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="Expected the bytes that the manifest"):
+        tasks(1, published="ready")
+
+
+def test_the_paper_study_solves_the_instances_of_the_published_record():
+    study = read_study(ROOT / "experiments" / "paper.toml", "evening")
+    ready = ROOT / "experiments" / "instances"
+    records = read_manifest(ready)["instances"]
+    lines, _ = parse((ROOT / "docs" / "desk" / "results.jsonl").read_bytes())
+    solved = [line for line in lines if line.get("kind") == "solve"]
+    told = {
+        line["subject"]["name"]: line["subject"]["digest"]
+        for line in solved
+        if line["subject"].get("orientation", "one") == "one"
+    }
+    assert told
+    for name, digest in told.items():
+        assert records[name]["digest"] == digest
+    for experiment in study.experiments:
+        if isinstance(experiment, Solve):
+            specs = specs_of(experiment.instances)
+            assert len(published(ready, specs, 0)) == len(specs)
+    for name in ("wine_e5_L4_n40_r0", "beale_e1_L4_n50_r0"):
+        assert ensemble_digest(read_instance(ready, name)) == records[name]["digest"]
+
+
 # What the versions tell.
+
+
+PACKAGE = {
+    "__init__.py": "", "api.py": "from ennopt.report import show\n",
+    "report.py": "show = 1\n", "engine/__init__.py": "",
+    "engine/search.py": "def f():\n    from ennopt.engine import node\n",
+    "engine/node.py": "import importlib\nimportlib.import_module('ennopt._kernel')\n",
+    "engine/other.py": "x = 1\n", "_kernel.so": "elf",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "matters"),
+    [("engine/search.py", True), ("engine/node.py", True), ("engine/__init__.py", True),
+     ("api.py", True), ("_kernel.so", True), ("engine/other.py", False),
+     ("report.py", False)],
+)  # fmt: skip
+def test_a_key_depends_on_the_code_behind_its_method_only(tmp_path, file, matters):
+    digests = []
+    for number, text in enumerate((PACKAGE[file], PACKAGE[file] + "y = 2\n")):
+        root = tmp_path / str(number) / "ennopt"
+        for name, content in (PACKAGE | {file: text}).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content)
+        digests.append(code_digest(root, ["ennopt.engine.search"]))
+    assert (digests[0] != digests[1]) == matters
+
+
+def test_the_code_of_each_method_is_its_own():
+    methods = [read_method(text) for text in ("BoxSearch()", "BranchAndCut()")]
+    box, cut = (code_digest(PACKAGE_ROOT, modules_of(method)) for method in methods)
+    assert box != cut
+    assert "ennopt.tightening.lp" in modules_of(methods[1])
 
 
 def written(folder, text):
@@ -193,6 +290,13 @@ def test_training_depends_on_the_code_that_trains(tmp_path):
     between = training_digest(tmp_path)
     (tmp_path / "learn" / "training.py").write_text("x = 2\n")
     assert len({before, between, training_digest(tmp_path)}) == 3
+
+
+def test_the_longest_time_counts_limits_and_slots(folder):
+    study = study_from(
+        {"experiments": {"one": BASE | {"limits": {"seconds": 30}}}}, folder=folder
+    )
+    assert longest(tasks_of(study, folder), 2) == 30.0
 
 
 def test_the_machine_is_described():

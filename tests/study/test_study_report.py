@@ -10,9 +10,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ennopt.study.figures import FIGURES, boxes, figure1, figure3, figure4
+from ennopt.study import paper
+from ennopt.study.figures import (
+    FIGURES,
+    SMALLEST_TALL,
+    boxes,
+    figure1,
+    figure3,
+    figure4,
+)
 from ennopt.study.record import select
-from ennopt.study.report import ORDER, PAGE, make_report
+from ennopt.study.report import ORDER, PAGE, deviations, make_report
 from ennopt.study.tables import compute
 
 BROWSER = next(
@@ -180,7 +188,7 @@ def test_every_cell_of_every_table_is_on_the_page(report):
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", report.page)
     total = sum(len(t.rows) * len(t.columns) for t in report.tables)
     assert len(cells) == total
-    assert len(report.tables) == 9 and len(report.figures) == 4
+    assert len(report.tables) == 10 and len(report.figures) == 4
 
 
 def test_by_nodes_the_page_does_not_change_with_the_clock(make_line, make_plan):
@@ -294,6 +302,45 @@ def test_models_that_were_not_optimized_to_proof_are_counted(make_line):
     assert "1 optimized with proof, 1 stopped at the limit" in figure1(runs).notes[1]
 
 
+def test_cards_and_protocol_tell_our_limit_and_our_counts(report):
+    assert "2<small> of 3 solved within 3,600 s</small>" in report.page
+    assert "paper: 56 of 144 solved in 3,600 s each" in report.page
+    assert "<dt>runs</dt><dd>10 on 4 instances (paper: 144)</dd>" in report.page
+    assert "<dd>12 on 12 models (paper: 1,280)</dd>" in report.page
+
+
+def test_deviations_follow_from_the_methods(make_line, make_plan):
+    lines = everything(make_line, make_plan)
+    assert deviations(select(lines)) == (
+        paper.STARTS_FROM_LPS, paper.CUTS_AT_ROOT, paper.PRESOLVE_ON, paper.GAPS_ASSUMED
+    )  # fmt: skip
+    methods = {"a": "RootBound(tree_seconds=30.0)", "b": "BranchAndCut(presolve=False)"}
+    lines[0]["experiments"][1]["methods"] = methods
+    found = deviations(select(lines))
+    assert paper.CUTS_IN_TREE in found and paper.PRESOLVE_ON not in found
+
+
+def test_what_each_run_of_the_algorithm_did_is_on_the_page(make_line, make_plan):
+    lines = everything(make_line, make_plan)
+    (line,) = (
+        x for x in lines[1:]
+        if (x["subject"]["problem"], x["label"]) == ("beale", "E-NN")
+    )  # fmt: skip
+    line["result"]["details"] |= {
+        "surveyed_nodes": 871, "milps": 93, "phase_one_inequalities": 17,
+    }  # fmt: skip
+    line["result"]["seconds"] |= {"survey": 2.5, "milp_bounds": 6.5, "subgradient": 0.5}
+    report = make_report(select(lines))
+    (table,) = (t for t in report.tables if t.name == "enn_by_run")
+    (row,) = (row for row in table.rows if row[0] == "beale")
+    told = dict(zip(((c.group, c.name) for c in table.columns), row, strict=True))
+    assert told["Bounds", "Points"] == 871 and told["Bounds", "MILPs"] == 93
+    assert told["Seconds", "Survey"] == 2.5 and told["Seconds", "MILPs"] == 6.5
+    assert told["Phases", "Ineq."] == 17 and told["Seconds", "Steps"] == 0.5
+    assert told["Seconds", "Phase 1"] == 1.5 and told["Phases", "Gap 2"] == 0.25
+    assert '<section id="enn_by_run">' in report.page
+
+
 def test_curves_and_points_survive_methods_that_solve_nothing(make_line):
     runs = [
         make_line(f"peaks_e3_L2_n20_r{r}", label, status="time_limit", gap=None)
@@ -310,7 +357,7 @@ def test_curves_and_points_survive_methods_that_solve_nothing(make_line):
 def browse(page, *options):
     command = [
         BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu",
-        "--disable-dev-shm-usage", "--hide-scrollbars",
+        "--disable-dev-shm-usage",
         "--allow-file-access-from-files", "--host-resolver-rules=MAP * ~NOTFOUND",
         "--virtual-time-budget=4000",
         f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri(),
@@ -325,22 +372,37 @@ const sizes = WIDTHS, found = {};
 for (const width of sizes) {
   const frame = document.createElement("iframe");
   frame.src = "report.html"; frame.width = width; frame.height = 800;
-  frame.onload = () => {
+  frame.onload = () => setTimeout(() => {  // an animation needs its first frame
     const page = frame.contentDocument, root = page.documentElement;
     const small = [...page.querySelectorAll("td, p, li, dd")].filter(
       e => parseFloat(frame.contentWindow.getComputedStyle(e).fontSize) < 12).length;
+    const view = root.clientWidth, shown = e => e.getBoundingClientRect().width > 0;
+    const drawings = [...page.querySelectorAll(".drawing svg")].filter(shown);
+    const scrolls = e => e && e.scrollWidth > e.clientWidth;
+    const frames = [...page.querySelectorAll(".scroll")];
     found[width] = {
+      outside: [...page.querySelectorAll("body *")].filter(
+        e => shown(e) && e.getBoundingClientRect().right > view + 1
+             && !scrolls(e.closest(".scroll")) && !e.closest("svg")).length,
+      links: page.querySelectorAll("nav a").length,
+      scrolled: frames.filter(scrolls).length,
+      bare: frames.filter(e => scrolls(e)
+        && (e.offsetHeight - e.clientHeight < 8
+            || frame.contentWindow.getComputedStyle(
+                 e.parentElement, "::after").opacity < 0.9)).length,
+      cut: drawings.filter(e => e.getBoundingClientRect().right > view).length,
+      shape: Math.min(...drawings.map(
+        e => e.getBoundingClientRect().width / e.getBoundingClientRect().height)),
       overflow: root.scrollWidth - root.clientWidth, small,
       sections: page.querySelectorAll("section").length,
-      drawings: [...page.querySelectorAll(".drawing svg")].filter(
-        e => e.getBoundingClientRect().height > 100).length,
-      letters: 6.5 * Math.min(...[...page.querySelectorAll(".drawing svg")].map(
+      drawings: drawings.filter(e => e.getBoundingClientRect().height > 100).length,
+      scale: Math.min(...drawings.map(
         e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)),
       rows: page.querySelectorAll("tbody tr").length,
       loaded: frame.contentWindow.performance.getEntriesByType("resource").length,
     };
     document.title = JSON.stringify(found);
-  };
+  }, 500);
   document.body.append(frame);
 }
 </script></body>"""
@@ -361,9 +423,16 @@ def test_a_browser_shows_the_page_from_a_phone_to_a_wide_screen(report, tmp_path
         assert seen["small"] == 0
         assert seen["sections"] == report.page.count("<section")
         assert seen["drawings"] == 4
-        assert seen["letters"] >= 10, "the smallest letters of a drawing, in pixels"
+        smallest = SMALLEST_TALL if int(width) < 1000 else 6.5
+        assert smallest * seen["scale"] >= 10, "letters of a drawing, in pixels"
+        assert seen["outside"] == 0, f"something lies outside {width} pixels"
+        assert seen["cut"] == 0
+        assert seen["bare"] == 0, "a table that scrolls without a visible edge"
+        assert seen["links"] == report.page.split("</nav>")[0].count('<a href="#')
+        assert (seen["shape"] < 1) == (int(width) < 1000), "stacked on a phone"
         assert seen["rows"] == rows
         assert seen["loaded"] == 0
+    assert found["390"]["scrolled"] > 0  # else the edges were not tested
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

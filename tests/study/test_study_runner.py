@@ -20,6 +20,7 @@ import pytest
 from ennopt.learn.functions import FUNCTIONS
 from ennopt.network import read_npz
 from ennopt.study import executors, work
+from ennopt.study.cli import forecast
 from ennopt.study.executors import Local, executor_named
 from ennopt.study.machine import machine, versions
 from ennopt.study.plan import tasks_of
@@ -34,6 +35,7 @@ PROGRAM = (
     "import argparse, sys\n"
     "from ennopt.study import machine\n"
     "machine.source_digest = lambda root, compiled=True: 'fixed'\n"
+    "machine._code_digest = lambda root, modules, compiled: 'fixed'\n"
     "from ennopt.study.cli import add_study\n"
     "parser = argparse.ArgumentParser()\n"
     "add_study(parser.add_subparsers())\n"
@@ -80,6 +82,17 @@ def test_a_second_run_repeats_nothing_and_writes_nothing(folder):
     tally, _ = run_all(folder)
     assert (tally.ran, tally.kept) == (0, 6)
     assert (folder / "out" / FILE).read_bytes() == before
+
+
+def test_a_pattern_chooses_runs_and_the_next_call_does_the_rest(folder):
+    first, _ = run_all(folder, only="* SCIP")
+    assert (first.ran, first.kept) == (3, 0)
+    assert {run["label"] for run in first.results.done} == {"SCIP"}
+    study = read_study(folder / "study.toml")
+    said = forecast(study, folder / "out", folder / "instances", 2)
+    assert "all: 3 of 6 runs left, 2 at a time" in said
+    rest, _ = run_all(folder)
+    assert (rest.ran, rest.kept) == (3, 3)
 
 
 def test_a_changed_method_does_not_reuse_old_results(folder):
@@ -306,7 +319,7 @@ def test_the_report_is_written_with_every_file_of_its_items(folder):
     written = {path.name for path in (folder / "out" / "report").iterdir()}
     assert written == {
         "table1.md", "table1.tex", "table1.csv", "figure3.svg", "figure3.png",
-        "figure4.svg", "figure4.png",
+        "figure4.svg", "figure4.png", "figure3-tall.svg", "figure4-tall.svg",
     }  # fmt: skip
 
 
@@ -441,11 +454,11 @@ def test_the_smoke_profile_of_the_paper_s_study_fills_every_item(tmp_path):
     assert [run["error"] for run in results.failed] == []
     assert len(results.done) == results.planned
     written = {path.name for path in (tmp_path / "out" / "report").iterdir()}
+    tables = [item for item in ORDER if item.startswith("table")] + ["enn_by_run"]
+    figures = [item for item in ORDER if item.startswith("figure")]
     assert written == {
-        f"{item}.{suffix}"
-        for item in ORDER
-        for suffix in (
-            ("md", "tex", "csv") if item.startswith("table") else ("svg", "png")
-        )
+        *(f"{item}.{suffix}" for item in tables for suffix in ("md", "tex", "csv")),
+        *(f"{item}{end}" for item in figures for end in (".svg", ".png", "-tall.svg")),
+        "reading.md",
     }
     assert len(ORDER) == 13

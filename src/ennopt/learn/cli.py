@@ -16,7 +16,14 @@ from typing import Any
 from ennopt.learn.datasets import DATASETS, Table, read_csv
 from ennopt.learn.functions import function_named
 from ennopt.learn.hyperparameters import paper_configurations
-from ennopt.learn.instances import PROFILES, find, make, read_manifest, restrict
+from ennopt.learn.instances import (
+    PROFILES,
+    find,
+    make,
+    publish,
+    read_manifest,
+    restrict,
+)
 from ennopt.learn.sampling import PROBLEMS, SAMPLINGS, problem_table, sample
 from ennopt.learn.selection import Space, search
 from ennopt.learn.training import TOOLKITS, Configuration, train
@@ -277,6 +284,12 @@ def add_instances_parser(commands: Any) -> None:
     making.add_argument("--seed", type=whole_number(0), default=0, metavar="N")
     making.add_argument("--jobs", type=whole_number(1), default=1, metavar="N")
     making.set_defaults(run=run_make)
+    publishing = actions.add_parser(
+        "publish", help="copy instances into small files that belong in a repository"
+    )
+    publishing.add_argument("directory", type=Path, metavar="DIR")
+    publishing.add_argument("target", type=Path, metavar="TARGET")
+    publishing.set_defaults(run=run_publish)
     listing = actions.add_parser(
         "list", help="list the instances of a directory, or the profiles"
     )
@@ -305,6 +318,13 @@ def run_make(options: argparse.Namespace) -> int:
             report=bar.set,
         )
     print(f"{len(records)} instances in {options.directory}")
+    return 0
+
+
+def run_publish(options: argparse.Namespace) -> int:
+    """Copy a library into small files."""
+    records = publish(options.directory, options.target)
+    print(f"{len(records)} instances in {options.target}")
     return 0
 
 

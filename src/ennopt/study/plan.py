@@ -7,22 +7,27 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ennopt
 from ennopt.learn.hyperparameters import Kind, paper_configurations
-from ennopt.learn.instances import Spec, make, oriented
+from ennopt.learn.instances import (
+    Spec,
+    ensemble_digest,
+    find,
+    make,
+    oriented,
+    published,
+)
 from ennopt.learn.instances import versions as made_with
 from ennopt.learn.selection import Submitter
 from ennopt.network import Ensemble, read_npz
 from ennopt.result import Limits
 from ennopt.study.expression import read_method
-from ennopt.study.machine import training_digest, versions
+from ennopt.study.machine import code_digest, training_digest, versions
 from ennopt.study.spec import (
     Experiment,
     Files,
@@ -33,6 +38,9 @@ from ennopt.study.spec import (
     Study,
     limits_as_text,
 )
+
+LEARNING = frozenset({"ennopt.learn.training", "ennopt.learn.sampling"})
+"""Code that samples and trains, beside the method that then optimizes."""
 
 NAMED = re.compile(r"([a-z]+\d*)_e(\d+)_L(\d+)_n(\d+)_r(\d+)")
 """Names of instances that tell problem, members, layers, width and replica."""
@@ -114,18 +122,40 @@ def tasks_of(
 def _task(
     experiment: str, label: str, subject: dict[str, Any], seed: int, kind: str,
     method: str, limits: Limits, threads: int, work: dict[str, Any],
-    identity: dict[str, Any],
+    identity: dict[str, Any], modules: Iterable[str],
 ) -> Task:  # fmt: skip
-    """A task with its key: `identity` stands for the content of `work`."""
+    """A task with its key.
+
+    `identity` stands for the content of `work`, and `modules` for the code that does
+    it: an edit elsewhere leaves the key as it is.
+    """
+    installed = {name: v for name, v in versions().items() if name != "source"}
+    installed["code"] = code_digest(Path(ennopt.__file__).parent, modules)
     parts = {
         "experiment": experiment, "label": label, "subject": subject["name"],
         "kind": kind, "method": method, "limits": repr(limits), "threads": threads,
-        "seed": seed, "versions": versions(), "work": identity,
+        "seed": seed, "versions": installed, "work": identity,
     }  # fmt: skip
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
     return Task(
         key, experiment, label, subject, seed, kind, method, limits, threads, work
     )
+
+
+def modules_of(value: Any) -> set[str]:
+    """The modules that define a method and its ingredients.
+
+    Examples
+    --------
+    >>> sorted(modules_of(read_method("BigM()")))
+    ['ennopt.paper.bigm', 'ennopt.tightening.lp', 'ennopt.tightening.relaxation']
+    """
+    if isinstance(value, tuple | list):
+        return set[str]().union(*map(modules_of, value))
+    if not is_dataclass(value):
+        return set()
+    parts = [modules_of(getattr(value, part.name)) for part in fields(value)]
+    return {type(value).__module__}.union(*parts)
 
 
 # Instances and methods.
@@ -140,7 +170,7 @@ def _solves(
 ) -> list[Task]:
     match experiment.instances:
         case Library() as library:
-            subjects = _trained(library, directory, executor, report)
+            subjects = _library(library, folder, directory, executor, report)
             sense = "max"
         case Files(pattern, sense):
             subjects = _found(folder, pattern)
@@ -148,46 +178,55 @@ def _solves(
     for subject, ensemble in subjects:
         identity = {"digest": ensemble_digest(ensemble), "sense": sense}
         for label, text in experiment.methods:
-            method = repr(read_method(text))
+            method = read_method(text)
             for seed in experiment.seeds:
                 tasks.append(
                     _task(
                         experiment.name, label, subject | identity, seed, "solve",
-                        method, experiment.limits, experiment.threads,
+                        repr(method), experiment.limits, experiment.threads,
                         {"expression": text, "ensemble": ensemble, "sense": sense},
-                        identity,
+                        identity, modules_of(method),
                     )
                 )  # fmt: skip
     return tasks
 
 
-def ensemble_digest(ensemble: Ensemble) -> str:
-    """Digest of the arrays of an ensemble and its box, however they were stored."""
-    digest = hashlib.sha256()
-
-    def add(array: Any) -> None:
-        values = np.ascontiguousarray(array, dtype=np.float64)
-        digest.update(f"{values.shape}".encode())
-        digest.update(values.tobytes())
-
-    for member in ensemble.members:
-        for weights, biases in member.layers():
-            add(weights)
-            add(biases)
-    add(ensemble.weights)
-    for side in (ensemble.lower, ensemble.upper):
-        if side is not None:
-            add(side)
-    return digest.hexdigest()
-
-
-def _trained(
+def _library(
     library: Library,
+    folder: Path,
     directory: Path,
     executor: Submitter | None,
     report: Callable[[str], None] | None,
 ) -> list[tuple[dict[str, Any], Ensemble]]:
-    specs = [
+    """Every instance of a library: published, or trained in `directory`."""
+    specs = specs_of(library)
+    ready = folder / library.published if library.published else None
+    names = published(ready, specs, library.seed) if ready is not None else set()
+    others = [spec for spec in specs if spec.name not in names]
+    records: dict[str, dict[str, Any]] = {}
+    place = directory
+    if others:
+        records, place = _trained(library, others, directory, executor, report)
+    subjects = []
+    for spec in specs:
+        if ready is not None and spec.name in names:
+            record, home = find(ready, spec.name), ready
+        else:
+            record, home = records[spec.name], place
+        ensemble = read_npz(home / record["file"])
+        facts = {
+            "rmse": record["rmse"],
+            "orientation": library.orientation,
+            "published": spec.name in names,
+        }
+        moved = oriented(ensemble, bool(record["negated"]), library.orientation)
+        subjects.append((_subject(spec.name) | facts, moved))
+    return subjects
+
+
+def specs_of(library: Library) -> list[Spec]:
+    """What the instances of a library are."""
+    return [
         Spec(problem, members, layers, width, replica, library.max_epochs)
         for problem in library.problems
         for members in library.members
@@ -195,6 +234,16 @@ def _trained(
         for width in library.widths
         for replica in range(library.replicas)
     ]
+
+
+def _trained(
+    library: Library,
+    specs: Sequence[Spec],
+    directory: Path,
+    executor: Submitter | None,
+    report: Callable[[str], None] | None,
+) -> tuple[dict[str, dict[str, Any]], Path]:
+    """The records of instances that are trained here, and where their files are."""
     source = training_digest(Path(ennopt.__file__).parent)
     made = made_with() | {"source": source}
     made_by = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
@@ -206,22 +255,9 @@ def _trained(
         if report is not None:
             report(f"instances {done} of {total}")
 
-    records = make(folder, specs, seed=library.seed, executor=executor, report=tell)
-    return [
-        (
-            _subject(spec.name)
-            | {
-                "rmse": records[spec.name]["rmse"],
-                "orientation": library.orientation,
-            },
-            oriented(
-                read_npz(folder / records[spec.name]["file"]),
-                bool(records[spec.name]["negated"]),
-                library.orientation,
-            ),
-        )
-        for spec in specs
-    ]
+    return make(
+        folder, specs, seed=library.seed, executor=executor, report=tell
+    ), folder
 
 
 def _found(folder: Path, pattern: str) -> list[tuple[dict[str, Any], Ensemble]]:
@@ -262,11 +298,13 @@ def _qualities(experiment: Quality) -> list[Task]:
             }  # fmt: skip
             work = {"configuration": settings, "rows": experiment.rows}
             for label, text in experiment.methods:
+                method = read_method(text)
                 tasks.append(
                     _task(
                         experiment.name, label, subject, replica, "quality",
-                        repr(read_method(text)), experiment.limits, experiment.threads,
+                        repr(method), experiment.limits, experiment.threads,
                         work | {"expression": text}, work,
+                        modules_of(method) | LEARNING,
                     )
                 )  # fmt: skip
     return tasks
@@ -317,7 +355,7 @@ def _searches(experiment: Search) -> list[Task]:
                 tasks.append(
                     _task(
                         experiment.name, "search", subject, 0, "selection", method,
-                        Limits(), 1, work, work,
+                        Limits(), 1, work, work, LEARNING | {"ennopt.learn.selection"},
                     )
                 )  # fmt: skip
     return tasks
@@ -355,6 +393,11 @@ def describe(experiment: Experiment) -> dict[str, Any]:
 
 
 _TRAINING = ("rows", "max_epochs", "width")
+
+
+def longest(tasks: Iterable[Task], slots: int) -> float:
+    """Seconds that tasks may take at most, so many at a time; training not counted."""
+    return math.fsum(task.limits.seconds for task in tasks) / slots
 
 
 def keys(tasks: Sequence[Task]) -> list[str]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import html
-import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from ennopt.study import paper
 from ennopt.study.figures import FIGURES, Figure
+from ennopt.study.finding import Finding, geometric, to_markdown
 from ennopt.study.measures import (
     PAPER_LIMIT,
     Clock,
@@ -27,9 +27,17 @@ from ennopt.study.measures import (
     spent,
 )
 from ennopt.study.progress import as_time
+from ennopt.study.reading import read, setting
 from ennopt.study.record import Line, Results
 from ennopt.study.table import MISSING, Table, written
-from ennopt.study.tables import BASELINE, ENHANCED, TABLES, compute
+from ennopt.study.tables import (
+    BASELINE,
+    BY_RUN,
+    ENHANCED,
+    TABLES,
+    compute,
+    enhanced_by_run,
+)
 
 ORDER = (
     "figure1", "figure2", "table1", "figure3", "figure4", "table2", "table3", "table4",
@@ -39,10 +47,6 @@ ORDER = (
 
 PAPER_REPLICAS = 3
 """Instances behind each row of the paper's Tables 6 and 7."""
-
-PIXELS_PER_POINT = 1.6
-"""Of a drawing, at least: its smallest letters, of 6.5 points, can be read on a phone.
-A drawing that is wider than the screen scrolls in its own frame."""
 
 FOLDER = "report"
 PAGE = "report.html"
@@ -55,6 +59,7 @@ class Report:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     page: str
+    reading: str = ""
 
     def write(self, directory: Path) -> Path:
         """Write the page and, beside it, each table and figure; return the page."""
@@ -70,7 +75,10 @@ class Report:
                 file.write_text(text, encoding="utf-8")
         for figure in self.figures:
             (folder / f"{figure.name}.svg").write_bytes(figure.svg)
+            (folder / f"{figure.name}-tall.svg").write_bytes(figure.tall)
             (folder / f"{figure.name}.png").write_bytes(figure.png)
+        if self.reading:
+            (folder / "reading.md").write_text(self.reading, encoding="utf-8")
         page = directory / PAGE
         page.write_text(self.page, encoding="utf-8")
         return page
@@ -104,8 +112,13 @@ def make_report(results: Results, clock: Clock = "seconds") -> Report:
         else:
             figure = FIGURES[item](runs, clock)
             figures[item] = replace(figure, notes=figure.notes + failed)
-    page = _page(results, tables, figures, places, clock)
-    return Report(tuple(tables.values()), tuple(figures.values()), page)
+    if "table7" in tables:
+        tables[BY_RUN] = enhanced_by_run(results.of(places["table7"]), clock)
+    # A reading compares seconds.
+    findings = read(results) if clock == "seconds" else ()
+    page = _page(results, tables, figures, places, findings, clock)
+    told = to_markdown(findings, setting(results)) if findings else ""
+    return Report(tuple(tables.values()), tuple(figures.values()), page, told)
 
 
 def _failed_of(results: Results, experiment: str) -> tuple[str, ...]:
@@ -122,19 +135,23 @@ def _failed_of(results: Results, experiment: str) -> tuple[str, ...]:
 
 def _page(
     results: Results, tables: dict[str, Table], figures: dict[str, Figure],
-    places: dict[str, str], clock: Clock,
+    places: dict[str, str], findings: Sequence[Finding], clock: Clock,
 ) -> str:  # fmt: skip
     plan = results.plan
     items = [name for name in ORDER if name in places]
+    items += [name for name in tables if name not in ORDER]
     sections = [
         _summary(results, clock),
-        *(_item(n, tables.get(n), figures.get(n), places[n]) for n in items),
+        _reading(findings, results),
+        *(_item(n, tables.get(n), figures.get(n), places.get(n, "")) for n in items),
         _protocol(results),
-        _differences(),
+        _differences(results),
         _machine(results, clock),
         _failures(results),
     ]
     links = [("summary", "Summary")]
+    if findings:
+        links.append(("reading", "What holds"))
     links += [(name, _short_name(name)) for name in items]
     links += [("protocol", "Protocol"), ("paper", "The paper"), ("machine", "Machine")]
     if results.failed:
@@ -184,18 +201,46 @@ def _summary(results: Results, clock: Clock) -> str:
     return _section("summary", "Summary", alert + body)
 
 
+MARKS = {
+    "holds": "yes", "holds partly": "partly", "does not hold": "no",
+    "not measured": "open",
+}  # fmt: skip
+"""Style of each verdict."""
+
+
+def _reading(findings: Sequence[Finding], results: Results) -> str:
+    """The conclusions of the paper, each with a verdict and what it rests on."""
+    if not findings:
+        return ""
+    entries = []
+    for finding in findings:
+        caveats = "".join(f"<li>{_e(text)}</li>" for text in finding.caveats)
+        notes = f'<ul class="notes">{caveats}</ul>' if caveats else ""
+        entries.append(
+            f'<li><p class="claim"><b class="{MARKS[finding.verdict]}">'
+            f"{_e(finding.verdict)}</b> {_e(finding.claim)}</p>"
+            f"<p>{_e(finding.measured)}</p>{notes}"
+            f'<p class="where">{_e(finding.source)}; {finding.runs} runs</p></li>'
+        )
+    body = f'<p>{_e(setting(results))}</p><ul class="reading">{"".join(entries)}</ul>'
+    return _section("reading", "What holds of the paper's section 5", body)
+
+
 def _card(label: str, runs: list[Line], clock: Clock) -> str:
     count = sum(map(solved, runs))
     share = count / len(runs)
-    middle = _geometric(max(spent(run, clock), 1e-3) for run in runs)
+    middle = geometric(spent(run, clock) for run in runs)
     left = [gap(run) for run in runs if not solved(run)]
     unit = "s" if clock == "seconds" else "nodes"
+    limits = {run["limits"]["seconds"] for run in runs}
+    allowed = ", ".join(f"{s:,.6g} s" for s in sorted(limits - {None}))
+    within = f" within {allowed}" if allowed and clock == "seconds" else ""
     worst = (
         f"largest gap left {written(max(left), 'percent')}" if left else "no gap left"
     )
     return (
         f'<div class="card"><h3>{_e(label)}</h3><p class="big">{count}'
-        f"<small> of {len(runs)} solved</small></p>"
+        f"<small> of {len(runs)} solved{within}</small></p>"
         f'<div class="meter"><i style="width:{100 * share:.1f}%"></i></div>'
         f'<p class="how">geometric mean {written(middle, "seconds")} {unit}, unsolved '
         f"at their limit; {worst}</p>{_theirs(label)}</div>"
@@ -215,11 +260,6 @@ def _theirs(label: str) -> str:
     )
 
 
-def _geometric(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(math.fsum(logs) / len(logs))
-
-
 def _item(
     name: str, table: Table | None, figure: Figure | None, experiment: str
 ) -> str:
@@ -228,7 +268,8 @@ def _item(
         png = _data("image/png", figure.png)
         svg = _data("image/svg+xml", figure.svg)
         body = (
-            f'<figure><div class="drawing" tabindex="0">{_inline(figure)}</div>'
+            f'<figure><div class="drawing wide">{_inline(figure, figure.svg)}</div>'
+            f'<div class="drawing tall">{_inline(figure, figure.tall, "tall-")}</div>'
             f"<figcaption>{_e(figure.caption)}</figcaption></figure>"
             f'<ul class="notes">{notes}</ul><p class="files">'
             f'<a download="{name}.svg" href="{svg}">SVG</a>'
@@ -247,7 +288,8 @@ def _item(
             )
         )
         body = (
-            f'<div class="scroll" tabindex="0">{table.to_html()}</div>'
+            f'<div class="frame"><div class="scroll" tabindex="0">{table.to_html()}'
+            "</div></div>"
             f'<ul class="notes">{notes}</ul><p class="files">{files}</p>'
         )
         return _section(name, table.title, body)
@@ -258,24 +300,23 @@ def _item(
     )
 
 
-def _inline(figure: Figure) -> str:
+def _inline(figure: Figure, drawing: bytes, prefix: str = "") -> str:
     """The drawing as part of the page: sharp at any size, readable by search."""
-    svg = figure.svg.decode()
+    svg = drawing.decode()
     start = svg.index("<svg")
     # Names inside a drawing must not meet those of another drawing on the page.
     body = svg[start:]
     for mark in ('id="', 'href="#', "url(#"):
-        body = body.replace(mark, f"{mark}{figure.name}-")
-    width = float(body.split('width="', 1)[1].split("pt", 1)[0])
-    smallest = f' style="min-width:{PIXELS_PER_POINT * width:.0f}px"'
+        body = body.replace(mark, f"{mark}{figure.name}-{prefix}")
     title = f' role="img" aria-label="{_e(figure.title)}"'
-    return body.replace("<svg", f"<svg{title}{smallest}", 1)
+    return body.replace("<svg", f"<svg{title}", 1)
 
 
 def _protocol(results: Results) -> str:
     parts = []
     for experiment in results.plan["experiments"]:
         facts = [("fills", ", ".join(map(_short_name, experiment["items"])) or MISSING)]
+        facts += _counted(results, experiment)
         for key, words in (("instances", "instances"), ("data", "data")):
             if key in experiment:
                 facts.append((words, _facts(experiment[key])))
@@ -294,6 +335,25 @@ def _protocol(results: Results) -> str:
     return _section("protocol", "Protocol", "".join(parts))
 
 
+def _counted(results: Results, experiment: dict[str, Any]) -> list[tuple[str, str]]:
+    """How much of an experiment was run here, and how much the paper has."""
+    own = [run for run in results.runs if run["experiment"] == experiment["name"]]
+    names = {run["subject"]["name"] for run in own}
+    theirs = next(
+        (count for item, count in paper.COUNTS.items() if item in experiment["items"]),
+        None,
+    )
+    beside = f" (paper: {theirs:,})" if theirs else ""
+    what = {"solve": "instances", "quality": "models", "selection": "searches"}
+    text = f"{len(own)} on {len(names)} {what[experiment['kind']]}{beside}"
+    known = [
+        run["subject"]["published"] for run in own if "published" in run["subject"]
+    ]
+    if known and all(known):
+        text += ", all of them published"
+    return [("runs", text)]
+
+
 def _facts(table: dict[str, Any]) -> str:
     words = []
     for name, value in table.items():
@@ -302,10 +362,26 @@ def _facts(table: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _differences() -> str:
+def deviations(results: Results) -> tuple[str, ...]:
+    """What the study does in another way, as far as its methods tell."""
+    methods = " ".join(
+        text
+        for experiment in results.plan["experiments"]
+        for text in experiment.get("methods", {}).values()
+    )
+    found = [paper.STARTS_FROM_LPS]
+    found.append(
+        paper.CUTS_IN_TREE if "tree_seconds=" in methods else paper.CUTS_AT_ROOT
+    )
+    if "presolve=False" not in methods:
+        found.append(paper.PRESOLVE_ON)
+    return (*found, paper.GAPS_ASSUMED)
+
+
+def _differences(results: Results) -> str:
     unknown, other = (
         "".join(f"<li>{_e(text)}</li>" for text in texts)
-        for texts in (paper.NOT_REPEATABLE, paper.DEVIATIONS)
+        for texts in (paper.NOT_REPEATABLE, deviations(results))
     )
     body = (
         f"<p>{_e(paper.SOURCE)}. {_e(paper.PROTOCOL)}</p><p>Where the paper does not "
@@ -377,6 +453,8 @@ def _section(name: str, title: str, body: str) -> str:
 
 
 def _short_name(item: str) -> str:
+    if item == BY_RUN:
+        return "E-NN by run"
     for word in ("table", "figure"):
         if item.startswith(word):
             return f"{word.capitalize()} {item.removeprefix(word)}"

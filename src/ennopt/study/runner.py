@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
@@ -50,6 +51,7 @@ def run_study(
     *,
     retry: bool = False,
     instances: Path | None = None,
+    only: str = "*",
     stream: TextIO | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tally:
@@ -67,6 +69,9 @@ def run_study(
         Do runs again that failed before.
     instances
         Where trained instances are kept; by default, in `directory`.
+    only
+        Pattern of names of runs, such as ``wine_*`` or ``* E-NN``: the others wait for
+        another call.
     stream
         Where progress goes; standard error by default.
     say
@@ -77,14 +82,19 @@ def run_study(
             place = instances or directory / INSTANCES
             tasks = tasks_of(study, place, executor=trainers, report=say)
         before = ended(journal.lines)
-        waiting = [task for task in tasks if _is_open(before.get(task.key), retry)]
+        left = [task for task in tasks if _is_open(before.get(task.key), retry)]
+        waiting = [task for task in left if _is_chosen(task, only)]
         plan = plan_line(study, tasks)
         if _is_news(plan, journal.lines):
             journal.append(plan)
         scratch = directory / SEARCHES
         scratch.mkdir(exist_ok=True)
         _run(waiting, len(tasks), journal, executor, str(scratch.resolve()), stream)
-        return Tally(select(journal.lines), len(tasks) - len(waiting), len(waiting))
+        return Tally(select(journal.lines), len(tasks) - len(left), len(waiting))
+
+
+def _is_chosen(task: Task, only: str) -> bool:
+    return any(fnmatchcase(name, only) for name in (task.subject["name"], task.name))
 
 
 def _is_open(outcome: str | None, retry: bool) -> bool:

@@ -52,6 +52,9 @@ class Library:
     orientation
         Where the best value of a minimized function lies: near ``one``, or near
         ``zero`` as in the paper.
+    published
+        Folder of published instances, relative to the study file: those it has are not
+        trained. Empty for none.
     """
 
     problems: tuple[str, ...] = PROBLEMS
@@ -62,6 +65,7 @@ class Library:
     max_epochs: int = 500
     seed: int = 0
     orientation: str = "one"
+    published: str = ""
 
 
 @dataclass(frozen=True)
@@ -370,12 +374,15 @@ def _instances(value: Any, where: str) -> Library | Files:
         "max_epochs",
         "seed",
         "orientation",
+        "published",
     )
     _known(table, names, where)
     plain: dict[str, Any] = {}
     if "orientation" in table:
         plain["orientation"] = str(table.pop("orientation"))
         _among([plain["orientation"]], ORIENTATIONS, f"{where}.orientation")
+    if "published" in table:
+        plain["published"] = str(table.pop("published"))
     for key, entry in table.items():
         if key == "problems":
             plain[key] = _words(entry, f"{where}.{key}")
