@@ -14,8 +14,8 @@ ROOT = Path(ennopt.__file__).parent
 ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
     "domain", "problem", "bounds", "canonical", "result", "log", "run", "milp",
-    "tightening", "engine", "paper", "methods", "convert", "api", "embed", "learn",
-    "study", "cli",
+    "tightening", "engine", "paper", "methods", "convert", "certificate", "api",
+    "embed", "learn", "study", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from numbers import Integral
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import Canonical, Feature, UnsupportedProblemError
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import (
@@ -60,6 +60,13 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+class Recorder(Protocol):
+    """Listens to a search."""
+
+    def hear(self, lines: Array) -> None:
+        """Take new lines of the journal of a tree; see `ennopt.engine.tree.Kind`."""
+
+
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
 
@@ -81,6 +88,8 @@ class Tools:
         threads.
     callback
         Called with a `Progress` now and then. Return True to stop the run.
+    recorder
+        What listens to the search, if its proof is to be certified.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -88,6 +97,7 @@ class Tools:
     seed: int = 0
     executor: Executor | None = None
     callback: Callback | None = None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):
@@ -184,6 +194,12 @@ class Tools:
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
         problem.expect(handles, type(method).__name__)
+        if self.recorder is not None and not getattr(method, "certifies", False):
+            raise UnsupportedProblemError(
+                "Expected a method whose proof can be certified, got "
+                f"{type(method).__name__}. Use method='box', or leave the certificate "
+                "out."
+            )
         return Run(problem, self, repr(method))
 
 

@@ -79,6 +79,12 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="also write the result as JSON"
     )
+    parser.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="write what is needed to repeat the proof: see ennopt verify",
+    )
     parser.add_argument("--quiet", action="store_true", help="no log")
     parser.set_defaults(run=run_solve)
 
@@ -130,6 +136,7 @@ def run_solve(options: argparse.Namespace) -> int:
         threads=options.threads,
         seed=options.seed,
         verbose=not options.quiet,
+        certificate=options.certificate,
         original=original,
         data=place.data,
     )

@@ -52,6 +52,7 @@ class BoxSearch(Engine):
     """
 
     handles: ClassVar[frozenset[Feature]] = INPUT_SETS | {Feature.ACTIVATIONS}
+    certifies: ClassVar[bool] = True
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30
