@@ -240,8 +240,8 @@ class Relaxation:
                 moved = np.matmul(above, intercept[:, :, None])[:, :, 0]
             a = above * slope[:, None, :]
             a += (coefficients - above) * below[:, None, :]
-            flat = a.reshape(-1, alive.size)
-            shape = (count, -1)
+            flat = a.reshape(count * len(rows), alive.size)
+            shape = (count, len(rows))
             constants = constants + moved
             constants += (flat @ stack.biases[j][alive]).reshape(shape)
             size = size + (np.abs(flat) @ sizes[j][alive]).reshape(shape)
@@ -249,15 +249,10 @@ class Relaxation:
                 count, len(rows), -1
             )
         centre, radius = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        top = _corner(coefficients, centre, radius)
         if cut is not None:
-            coefficients, added = self._with_cut(coefficients, cut, centre, radius)
-            constants = constants + added
-        if coefficients.ndim == 2:
-            top = centre @ coefficients.T + radius @ np.abs(coefficients).T
-        else:
-            top = np.matmul(coefficients, centre[:, :, None])[:, :, 0]
-            np.abs(coefficients, out=coefficients)
-            top += np.matmul(coefficients, radius[:, :, None])[:, :, 0]
+            moved_rows, added = self._with_cut(coefficients, cut, centre, radius)
+            top = np.minimum(top, _corner(moved_rows, centre, radius) + added)
         return np.asarray(top + constants + (self.gamma * size + FLOOR))
 
     def _with_cut(
@@ -354,6 +349,17 @@ class Relaxation:
             errors += error @ np.abs(stack.row) * (1.0 + 1e-9)
             errors += units * (np.abs(y) @ stack.row_size + stack.shift_size)
         return values, errors
+
+
+def _corner(rows: Array, centre: Array, radius: Array) -> Array:
+    """Maxima on boxes of rows, (num_boxes, num_rows, num_inputs) or the same for all.
+
+    (num_boxes, num_rows)
+    """
+    if rows.ndim == 2:
+        return np.asarray(centre @ rows.T + radius @ np.abs(rows).T)
+    top = np.matmul(rows, centre[:, :, None])
+    return np.asarray((top + np.matmul(np.abs(rows), radius[:, :, None]))[:, :, 0])
 
 
 def relu_lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
