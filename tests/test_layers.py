@@ -15,7 +15,7 @@ ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
     "domain", "problem", "bounds", "canonical", "result", "log", "run", "milp",
     "tightening", "engine", "paper", "methods", "convert", "certificate", "api",
-    "embed", "learn", "study", "cli",
+    "properties", "embed", "learn", "study", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
