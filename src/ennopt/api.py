@@ -58,6 +58,7 @@ def maximize(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    threshold: float | None = None,
 ) -> Result:
     """Find the input with the largest prediction, and prove it.
 
@@ -149,6 +150,10 @@ def maximize(
     certificate
         Where to write what is needed to repeat the proof with `ennopt.verify`, for the
         search on boxes.
+    threshold
+        Stop as soon as it is known whether a prediction can reach this: when one is
+        found, or when the bound excludes it. The status is then `threshold`, unless the
+        optimum is proved as well.
 
     Returns
     -------
@@ -177,6 +182,7 @@ def maximize(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
     where = Where(
         domain=domain,
@@ -220,6 +226,7 @@ def minimize(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    threshold: float | None = None,
 ) -> Result:
     """Find the input with the smallest prediction, and prove it.
 
@@ -240,6 +247,7 @@ def minimize(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
     where = Where(
         domain=domain,
@@ -273,6 +281,7 @@ def solve(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    threshold: float | None = None,
     original: Original | None = None,
     data: Data | None = None,
 ) -> Result:
@@ -304,6 +313,7 @@ def solve(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
     return _solve(
         problem, method_of(method, backend), tools, verbose, original, data, certificate

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from ennopt.convert.vnnlib import Property
 from ennopt.domain import Domain
 from ennopt.network import Array
 from ennopt.problem import Problem
-from ennopt.result import Progress
 
 HOLDS, VIOLATED, UNKNOWN = "holds", "violated", "unknown"
 
@@ -131,7 +129,7 @@ def _case(
                 break
             answer = solve(
                 problem, time_limit=None if np.isinf(left) else left, gap=1e-6,
-                node_limit=nodes, callback=_decided(side),
+                node_limit=nodes, threshold=float(side),
             )  # fmt: skip
             if answer.bound > side:
                 worst = -np.inf
@@ -160,15 +158,6 @@ def _case(
         for part in (box.within(box.lower, upper), box.within(lower, box.upper)):
             heapq.heappush(waiting, (-worst, next(counter), part))
     return PropertyResult(HOLDS)
-
-
-def _decided(side: float) -> Callable[[Progress], bool]:
-    """Whether a minimum is known to be above `side`, or a point is not."""
-
-    def stop(moment: Progress) -> bool:
-        return moment.bound > side or moment.value <= side
-
-    return stop
 
 
 def _best(loaded: Loaded, box: Domain, row: Array, end: float) -> Array | None:

@@ -129,6 +129,7 @@ class Tools:
         seed: int = 0,
         executor: Executor | None = None,
         callback: Callback | None = None,
+        threshold: float | None = None,
     ) -> Tools:
         """The tools that the keywords of `ennopt.maximize` stand for.
 
@@ -147,6 +148,7 @@ class Tools:
                 nodes=_limit(node_limit, "node_limit"),
                 gap=gap,
                 memory=_limit(memory_limit, "memory_limit"),
+                threshold=threshold,
             ),
             available_cores() if threads is None else threads,
             seed,
@@ -377,6 +379,10 @@ class Run:
             return Status.INFEASIBLE  # no point at all is left
         if self._interrupted:
             return Status.INTERRUPTED
+        if self.limits.threshold is not None:
+            wanted = self.problem.sign * self.limits.threshold
+            if self.value >= wanted or self.bound < wanted:
+                return Status.THRESHOLD
         if self.elapsed() >= self.limits.seconds:
             return Status.TIME_LIMIT
         if self.nodes >= self.limits.nodes:
@@ -392,7 +398,9 @@ class Run:
         """
         self.tick()
         ended = self.ended()
-        sure = (Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED)
+        sure = (
+            Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED, Status.THRESHOLD
+        )  # fmt: skip
         if ended in sure or status is None:
             status = ended
         if status is None:

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from ennopt.certificate.checker import check
 from ennopt.certificate.pieces import Prover
 from ennopt.certificate.record import Certificate, CertificateError
 from ennopt.certificate.relaxation import Relaxation, stacks_of
+from ennopt.cli.main import main
 from ennopt.domain.regions import NearRows
 from ennopt.domain.values import Values
 from oracles import random_domain, random_ensemble
@@ -228,3 +230,38 @@ def test_an_empty_set_is_certified(tmp_path, rng):
     assert check(claim, ensemble).reason == "No input is feasible."
     somewhere = replace(claim, domain=Domain([-1] * 2, [1] * 2))
     assert not check(somewhere, ensemble, most_pieces=500)
+
+
+def test_the_command_line_writes_and_verifies(tmp_path, rng, capsys):
+    model, file = tmp_path / "model.npz", tmp_path / "proof.cert"
+    ensemble = random_ensemble(rng, 2, 3, (8, 8)).on_box([-1] * 3, [1] * 3)
+    ensemble.save(model)
+    told = ["--quiet", "--gap", "1e-6", "--certificate", str(file)]
+    assert main(["solve", str(model), *told]) == 0
+    for processes in ("1", "2"):
+        given = [str(file), str(model), "--processes", processes]
+        assert main(["verify", *given]) == 0
+        assert capsys.readouterr().out.count("Verified: The point") == 1
+    ensemble.fold_output(1.5, 0.0).save(model)
+    assert main(["verify", str(file), str(model), "--quiet"]) == 1
+    assert "another model" in capsys.readouterr().out
+    file.write_bytes(file.read_bytes()[:-1])
+    assert main(["verify", str(file), str(model), "--quiet"]) == 2
+    assert "checksum" in capsys.readouterr().err
+
+
+def test_work_in_parallel_proves_the_same(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(checker, "ROUND", 8)
+    monkeypatch.setattr(checker, "BATCH", 4)
+    ensemble = random_ensemble(rng, 2, 3, (8, 8))
+    _, claim = certified(tmp_path / "a", ensemble, Domain([-1] * 3, [1] * 3), gap=1e-6)
+    seen = []
+    with ThreadPoolExecutor(2) as pool:
+        keywords = {"executor": pool, "workers": 2}
+        assert check(claim, ensemble, progress=seen.append, **keywords)
+        low = replace(claim, x=None, bound=claim.value - 0.05 * abs(claim.value))
+        assert not check(low, ensemble, **keywords)
+        stopped = check(claim, ensemble, progress=lambda moment: True, **keywords)
+    assert len(seen) > 3
+    assert not stopped
+    assert "stopped" in stopped.reason

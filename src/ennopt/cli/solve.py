@@ -80,6 +80,12 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--output", type=Path, metavar="FILE", help="also write the result as JSON"
     )
     parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="T",
+        help="stop as soon as it is known whether a prediction can reach T",
+    )
+    parser.add_argument(
         "--certificate",
         type=Path,
         metavar="FILE",
@@ -137,6 +143,7 @@ def run_solve(options: argparse.Namespace) -> int:
         seed=options.seed,
         verbose=not options.quiet,
         certificate=options.certificate,
+        threshold=options.threshold,
         original=original,
         data=place.data,
     )
