@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from ennopt.api import solve
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
@@ -35,6 +41,13 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=whole_number(0),
         metavar="K",
         help="which output of a model with several, from 0 on",
+    )
+    parser.add_argument(
+        "--output-coefficients",
+        type=float,
+        nargs="+",
+        metavar="C",
+        help="optimize a linear combination of the outputs: a number for each",
     )
     parser.add_argument(
         "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: auto)"
@@ -115,11 +128,39 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
         raise ValueError(f"Expected --output-index from 0 to {last}, got {index}.")
 
 
+@contextlib.contextmanager
+def termination_like_ctrl_c() -> Iterator[None]:
+    """Within it, SIGTERM ends a run as Ctrl-C does: best answer, true bound."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen to signals
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wanted_output(options: argparse.Namespace) -> Any:
+    """The output or the combination of outputs that the options name."""
+    if options.output_coefficients is None:
+        return options.output_index
+    if options.output_index is not None:
+        raise ValueError(
+            "Expected --output-index or --output-coefficients, got both. Leave one out."
+        )
+    return options.output_coefficients
+
+
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
     loaded = load_with_original(options.model)
-    (ensemble, original), output = choose_class(loaded, options.output_index)
+    (ensemble, original), output = choose_class(loaded, _wanted_output(options))
     place = given_place(options, ensemble)
     if place is None:
         raise ValueError(
@@ -127,26 +168,33 @@ def run_solve(options: argparse.Namespace) -> int:
             "model records no box. Add --lower and --upper, --bounds FILE or --data "
             "FILE.csv."
         )
-    check_index(output, ensemble)
+    if options.output_coefficients is None:
+        check_index(output, ensemble)
+    elif len(options.output_coefficients) != ensemble.num_outputs:
+        raise ValueError(
+            f"Expected {ensemble.num_outputs} numbers at --output-coefficients, one "
+            f"for each output, got {len(options.output_coefficients)}."
+        )
     problem = Problem(ensemble, place.domain, options.sense, output)
     if options.output is not None:
         check_place(options.output, "--output")
         options.output.touch()  # may we write there? Not after an hour of work
-    result = solve(
-        problem,
-        method,
-        time_limit=options.time_limit,
-        node_limit=options.node_limit,
-        memory_limit=options.memory_limit,
-        gap=options.gap,
-        threads=options.threads,
-        seed=options.seed,
-        verbose=not options.quiet,
-        certificate=options.certificate,
-        threshold=options.threshold,
-        original=original,
-        data=place.data,
-    )
+    with termination_like_ctrl_c():
+        result = solve(
+            problem,
+            method,
+            time_limit=options.time_limit,
+            node_limit=options.node_limit,
+            memory_limit=options.memory_limit,
+            gap=options.gap,
+            threads=options.threads,
+            seed=options.seed,
+            verbose=not options.quiet,
+            certificate=options.certificate,
+            threshold=options.threshold,
+            original=original,
+            data=place.data,
+        )
     if options.output is not None:
         options.output.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
     print(result.to_json() if options.json else result.summary())
