@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
 from ennopt.convert.verify import Original, rechecked
+from ennopt.domain import Domain
 from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.domain.reading import read_place
@@ -392,6 +393,7 @@ def _recorded(
 def verify(
     certificate: str | Path,
     model: Any,
+    domain: Domain | None = None,
     *,
     executor: Executor | None = None,
     workers: int = 1,
@@ -406,6 +408,9 @@ def verify(
         A file that ``maximize(..., certificate=...)`` wrote.
     model
         The model it is about: anything `ennopt.load` takes.
+    domain
+        The feasible set that it must be about. Without it, the set is the one that the
+        certificate states: look at `Verdict.domain`.
     executor, workers
         Anything with ``submit``, and how many rounds of work it does at once.
     progress
@@ -431,9 +436,18 @@ def verify(
     The point has the value 2, and no feasible input can exceed 2.0002.
     """
     from ennopt.certificate.checker import check
-    from ennopt.certificate.record import Certificate, fingerprint
+    from ennopt.certificate.record import (
+        Certificate,
+        CertificateError,
+        fingerprint,
+        set_fingerprint,
+    )
 
     claim, loaded = Certificate.read(certificate), load_with_original(model)
+    if domain is not None and set_fingerprint(domain) != set_fingerprint(claim.domain):
+        raise CertificateError(
+            f"Expected a certificate for {domain!r}, got one for {claim.domain!r}."
+        )
     ensembles = [loaded.ensemble]
     if isinstance(loaded.ensemble.target, Classes):
         names = range(len(loaded.ensemble.target.names))

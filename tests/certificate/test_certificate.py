@@ -113,6 +113,32 @@ def test_a_wider_set_is_found_out(tmp_path):
     assert "[-2.5]" in verdict.reason
 
 
+def test_the_set_may_be_given_again(tmp_path, rng):
+    ensemble = random_ensemble(rng, 2, 3, (6,))
+    rows = Rows([[1.0, 1.0, 0.0]], [-0.5], [0.5])
+    domain = Domain([-1.0] * 3, [1.0] * 3, rows=rows)
+    certified(tmp_path / "a", ensemble, domain)
+    assert verify(tmp_path / "a", ensemble, domain)
+    for other in (
+        Domain([-1.0] * 3, [1.0] * 3),
+        Domain([-1.0] * 3, [1.0, 1.0, 1.0 + 1e-15], rows=rows),
+        replace(domain, rows=Rows([[1.0, 1.0, 0.0]], [-0.5], [0.25])),
+        replace(domain, values=Values.of(3, whole=[2])),
+    ):
+        with pytest.raises(CertificateError, match="Expected a certificate for"):
+            verify(tmp_path / "a", ensemble, other)
+
+
+def test_less_slack_than_a_set_has_is_refused(tmp_path, rng):
+    ensemble = random_ensemble(rng, 1, 2, (4,))
+    domain = Domain([-1] * 2, [1] * 2, rows=Rows([[1.0, 1.0]], [0.0], [0.5]))
+    _, claim = certified(tmp_path / "a", ensemble, domain)
+    less = replace(claim, domain=replace(domain, slack=0.5 * domain.slack))
+    less.save(tmp_path / "b")
+    with pytest.raises(CertificateError, match="slack"):
+        Certificate.read(tmp_path / "b")
+
+
 def test_any_advice_proves_or_fails_but_never_lies(tmp_path, rng):
     ensemble = random_ensemble(rng, 2, 3, (6, 5))
     _, claim = certified(tmp_path / "a", ensemble, Domain([-1.0] * 3, [1.0] * 3))

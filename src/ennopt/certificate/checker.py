@@ -22,7 +22,8 @@ import numpy as np
 
 from ennopt.certificate.pieces import Pieces, Prover
 from ennopt.certificate.record import Certificate, fingerprint
-from ennopt.certificate.relaxation import Relaxation, stacks_of
+from ennopt.certificate.relaxation import LARGEST, Relaxation, stacks_of
+from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble
 
 BATCH = 128
@@ -52,6 +53,8 @@ class Verdict:
         How many pieces were bounded.
     leaves
         Leaves of the certificate's tree.
+    domain
+        The feasible set that the claim is about.
     """
 
     verified: bool
@@ -60,6 +63,7 @@ class Verdict:
     bound: float
     pieces: int
     leaves: int
+    domain: Domain
 
     def __bool__(self) -> bool:
         return self.verified
@@ -67,7 +71,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How far a check is: pieces bounded, pieces that wait, share of leaves reached."""
+    """How far a check is: pieces bounded, and pieces that wait."""
 
     pieces: int
     waiting: int
@@ -115,7 +119,9 @@ def check(
 
     def verdict(verified: bool, reason: str, pieces: int = 0) -> Verdict:
         claim = certificate
-        return Verdict(verified, reason, claim.value, claim.bound, pieces, leaves)
+        return Verdict(
+            verified, reason, claim.value, claim.bound, pieces, leaves, claim.domain
+        )
 
     if certificate.model != fingerprint(ensemble):
         return verdict(False, "The certificate belongs to another model.")
@@ -128,6 +134,8 @@ def check(
         return verdict(False, "The certificate has another number of outputs.")
     work = _Work(ensemble, certificate)
     prover = work.prover()
+    if not prover.relaxation.largest <= LARGEST:
+        return verdict(False, f"The network or the set has sums beyond {LARGEST:g}.")
     wrong = _wrong_point(certificate, prover)
     if wrong is not None:
         return verdict(False, wrong)

@@ -278,8 +278,13 @@ def _set_from_plain(plain: Any) -> Domain:
         for low, high, count in plain["regions"]
     )
     names = tuple(str(name) for name in plain["names"])
-    return Domain(
+    found = Domain(
         lower, _array(plain["upper"]), names, rows,
         Values(np.array(plain["whole"], dtype=bool), lists), groups, regions,
         slack=_array(plain["slack"]),
     )  # fmt: skip
+    # A part of a set keeps the slack of the whole. Nothing has less than its own.
+    own = found.linear.slack(found.lower, found.upper)
+    if found.slack.shape != own.shape or not np.all(found.slack >= own):
+        raise CertificateError("Expected the slack of its constraints, got less.")
+    return found

@@ -55,6 +55,9 @@ from ennopt.network import Array, Ensemble
 Cut = tuple[Array, Array]
 
 UNIT = 2.0**-53
+LARGEST = 1e150
+"""Numbers beyond this are refused: `FLOOR` would not cover what underflows."""
+
 FLOOR = 1e-150
 """Part of every margin: covers numbers too small to have relative precision."""
 
@@ -186,7 +189,8 @@ class Relaxation:
                 before = np.maximum(self.high[0, own], 0.0)
             sizes.append(np.array([before @ stack.row_size + stack.shift_size])
                          * (1.0 + 1e-9) + FLOOR)  # fmt: skip
-        self.size = sum(float(sizes[-1][0]) for sizes in self.sizes)
+        every = [self.reach, *(size for sizes in self.sizes for size in sizes)]
+        self.largest = max(float(size.max()) for size in every)
 
     def bound_neurons(
         self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut,
@@ -252,7 +256,8 @@ class Relaxation:
         top = _corner(coefficients, centre, radius)
         if cut is not None:
             moved_rows, added = self._with_cut(coefficients, cut, centre, radius)
-            top = np.minimum(top, _corner(moved_rows, centre, radius) + added)
+            # What overflowed is no number, and the plain maximum is taken.
+            top = np.fmin(top, _corner(moved_rows, centre, radius) + added)
         return np.asarray(top + constants + (self.gamma * size + FLOOR))
 
     def _with_cut(

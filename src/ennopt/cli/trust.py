@@ -64,6 +64,7 @@ def run_verify(options: argparse.Namespace) -> int:
         print(file=sys.stderr)
     word = "Verified" if verdict else "Not verified"
     print(f"{word}: {verdict.reason}")
+    print(f"  {verdict.domain!r}")
     print(f"  {verdict.pieces:,} pieces bounded, for {verdict.leaves:,} leaves")
     return 0 if verdict else EXIT_NOT_VERIFIED
 
