@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-soak conformance clean
+.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-soak bench-certificates torture conformance clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -53,6 +53,16 @@ bench-inputs: $(VENV)/test
 # a thousand with limits and risks beside a MILP solver.
 conformance: $(VENV)/test
 	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 tests/conformance
+
+# Small problems with every certificate checked and compared with enumeration.
+TORTURE ?= 10000
+torture: $(VENV)/test
+	$(BIN)/python benchmarks/torture.py $(TORTURE)
+
+# Size of certificates, and the checker's time beside the search's.
+bench-certificates: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/certificates.py $(INSTANCES) --only '*_L2_n20_*'
 
 # Half an hour on one hard ensemble: SOAK is its file.
 bench-soak: $(VENV)/test

@@ -15,7 +15,7 @@ ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
-    "expressions", "api", "embed", "learn", "study", "cli",
+    "expressions", "certificate", "api", "properties", "embed", "learn", "study", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {

@@ -10,7 +10,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ennopt.api import maximize, minimize, solve
+from ennopt.api import maximize, minimize, solve, verify
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain, Mahalanobis, Near, Rows
 from ennopt.expressions import Input, Prediction, linear
@@ -100,4 +100,5 @@ __all__ = [
     "maximize",
     "minimize",
     "solve",
+    "verify",
 ]

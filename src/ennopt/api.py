@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
 from ennopt.convert.verify import Original, rechecked
+from ennopt.domain import Domain
 from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.domain.reading import read_place
@@ -20,6 +22,10 @@ from ennopt.methods import Method, method_of
 from ennopt.problem import Output, Problem, Sense
 from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
 from ennopt.run import Callback, Tools
+from ennopt.targets import Classes
+
+if TYPE_CHECKING:
+    from ennopt.certificate.checker import Checked, Verdict
 
 NOT_NEAR = (
     "Bounds and constraints do not seem to contradict each other, but nothing near the "
@@ -62,6 +68,8 @@ def maximize(
     callback: Callback | None = None,
     executor: Executor | None = None,
     verbose: bool = False,
+    certificate: str | Path | None = None,
+    threshold: float | None = None,
 ) -> Result:
     """Find the input with the largest prediction, and prove it.
 
@@ -159,6 +167,13 @@ def maximize(
         Anything like a ``concurrent.futures.Executor``, for work in parallel.
     verbose
         Write a log to standard error, as the command line does.
+    certificate
+        Where to write what is needed to repeat the proof with `ennopt.verify`, for the
+        search on boxes.
+    threshold
+        Stop as soon as it is known whether a prediction can reach this: when one is
+        found, or when the bound excludes it. The status is then `threshold`, unless the
+        optimum is proved as well.
 
     Returns
     -------
@@ -187,6 +202,7 @@ def maximize(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
     where = Where(
         domain=domain,
@@ -201,7 +217,7 @@ def maximize(
     )
     return _optimize(
         model, where, "max", output, risk, limits, method_of(method, backend), tools,
-        verbose,
+        verbose, certificate,
     )  # fmt: skip
 
 
@@ -231,6 +247,8 @@ def minimize(
     callback: Callback | None = None,
     executor: Executor | None = None,
     verbose: bool = False,
+    certificate: str | Path | None = None,
+    threshold: float | None = None,
 ) -> Result:
     """Find the input with the smallest prediction, and prove it.
 
@@ -251,6 +269,7 @@ def minimize(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
     where = Where(
         domain=domain,
@@ -265,7 +284,7 @@ def minimize(
     )
     return _optimize(
         model, where, "min", output, risk, limits, method_of(method, backend), tools,
-        verbose,
+        verbose, certificate,
     )  # fmt: skip
 
 
@@ -283,6 +302,8 @@ def solve(
     callback: Callback | None = None,
     executor: Executor | None = None,
     verbose: bool = False,
+    certificate: str | Path | None = None,
+    threshold: float | None = None,
     original: Original | None = None,
     data: Data | None = None,
 ) -> Result:
@@ -314,8 +335,11 @@ def solve(
         seed=seed,
         executor=executor,
         callback=callback,
+        threshold=threshold,
     )
-    return _solve(problem, method_of(method, backend), tools, verbose, original, data)
+    return _solve(
+        problem, method_of(method, backend), tools, verbose, original, data, certificate
+    )
 
 
 def _optimize(
@@ -328,20 +352,23 @@ def _optimize(
     method: Method,
     tools: Tools,
     verbose: bool,
+    certificate: str | Path | None,
 ) -> Result:
     """Solve for a model or an expression."""
     if not isinstance(model, Arithmetic) and risk is None and not given(limits):
         (ensemble, original), output = choose_class(load_with_original(model), output)
         place = read_place(where, ensemble)
         problem = Problem(ensemble, place.domain, sense, output)
-        return _solve(problem, method, tools, verbose, original, place.data)
+        return _solve(
+            problem, method, tools, verbose, original, place.data, certificate
+        )
     decision = read_decision(model, output, risk, limits)
     place = read_place(where, decision.ensemble)
     problem = Problem(
         decision.ensemble, place.domain, sense, decision.output, decision.goal,
         decision.limits,
     )  # fmt: skip
-    result = _solve(problem, method, tools, verbose, None, place.data)
+    result = _solve(problem, method, tools, verbose, None, place.data, certificate)
     return asked_originals(result, problem, decision)
 
 
@@ -365,16 +392,18 @@ def _solve(
     verbose: bool,
     original: Original | None,
     data: Data | None,
+    certificate: str | Path | None,
 ) -> Result:
     """Solve a problem of either sense; compare the answer with model and data."""
     if verbose:
         log = ProgressLog(heading(problem, method))
         tools = replace(tools, callback=_logging(log, tools.callback))
         try:
-            return _solve(problem, method, tools, False, original, data)
+            return _solve(problem, method, tools, False, original, data, certificate)
         finally:
             log.close()
-    result = reported(method.solve(problem, tools), problem.ensemble.target)
+    result = _recorded(problem, method, tools, certificate)
+    result = reported(result, problem.ensemble.target)
     if problem.ensemble.deviation is not None:
         origin = {"import_deviation": problem.ensemble.deviation}
         result = replace(result, details=result.details | origin)
@@ -403,6 +432,90 @@ def _solve(
 def heading(problem: Problem, method: Method) -> str:
     """What is solved and how: the lines above a log."""
     return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
+
+
+def _recorded(
+    problem: Problem, method: Method, tools: Tools, certificate: str | Path | None
+) -> Result:
+    """Solve a problem, and write the certificate of its proof if one is asked for."""
+    if certificate is None:
+        return method.solve(problem, tools)
+    from ennopt.certificate.writer import Recorder  # few runs ask for it
+
+    recorder = Recorder(problem, certificate)
+    result = method.solve(problem, replace(tools, recorder=recorder))
+    made = recorder.write(result, tools.limits.gap)
+    claim = {"certificate": str(certificate), "certified_bound": made.bound}
+    return replace(result, details=result.details | claim)
+
+
+def verify(
+    certificate: str | Path,
+    model: Any,
+    domain: Domain | None = None,
+    *,
+    executor: Executor | None = None,
+    workers: int = 1,
+    progress: Callable[[Checked], Any] | None = None,
+    most_pieces: float | None = None,
+) -> Verdict:
+    """Repeat the proof of a certificate, with a checker that shares no bounds with us.
+
+    Parameters
+    ----------
+    certificate
+        A file that ``maximize(..., certificate=...)`` wrote.
+    model
+        The model it is about: anything `ennopt.load` takes.
+    domain
+        The feasible set that it must be about. Without it, the set is the one that the
+        certificate states: look at `Verdict.domain`.
+    executor, workers
+        Anything with ``submit``, and how many rounds of work it does at once.
+    progress
+        Called with how far the check is. Return True to give up.
+    most_pieces
+        Give up after so many pieces; by default in proportion to the certificate.
+
+    Returns
+    -------
+    Verdict
+        True if the claim is proved; its `reason` says what was proved, or what failed
+        and where.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from ennopt import Network, maximize, verify
+    >>> absolute = Network([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "proof.cert")
+    ...     answer = maximize(absolute, [(-2, 1)], certificate=file)
+    ...     print(verify(file, absolute).reason)
+    The point has the value 2, and no feasible input can exceed 2.0002.
+    """
+    from ennopt.certificate.checker import check
+    from ennopt.certificate.record import (
+        Certificate,
+        CertificateError,
+        fingerprint,
+        set_fingerprint,
+    )
+
+    claim, loaded = Certificate.read(certificate), load_with_original(model)
+    if domain is not None and set_fingerprint(domain) != set_fingerprint(claim.domain):
+        raise CertificateError(
+            f"Expected a certificate for {domain!r}, got one for {claim.domain!r}."
+        )
+    ensembles = [loaded.ensemble]
+    if isinstance(loaded.ensemble.target, Classes):
+        names = range(len(loaded.ensemble.target.names))
+        ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
+    chosen = next((e for e in ensembles if fingerprint(e) == claim.model), ensembles[0])
+    return check(
+        claim, chosen, executor=executor, workers=workers, progress=progress,
+        most_pieces=most_pieces,
+    )  # fmt: skip
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

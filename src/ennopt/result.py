@@ -28,6 +28,7 @@ class Status(enum.Enum):
 
     `PRECISION_LIMIT`: nothing is left to search, but rounding errors or a solver's
     tolerances leave a gap above the one asked for; `bound` says what was proved.
+    `THRESHOLD`: whether the threshold can be reached is known; the optimum is not.
     """
 
     OPTIMAL = "optimal"
@@ -36,6 +37,7 @@ class Status(enum.Enum):
     PRECISION_LIMIT = "precision_limit"
     INTERRUPTED = "interrupted"
     INFEASIBLE = "infeasible"
+    THRESHOLD = "threshold"
 
 
 class NoSolutionError(RuntimeError):
@@ -61,12 +63,15 @@ class Limits:
         Gap at which a value counts as optimal; see `ennopt.maximize`.
     memory
         Bytes that a search may use for its open nodes.
+    threshold
+        Stop as soon as a value reaches it, or no value can, in the user's sense.
     """
 
     seconds: float = math.inf
     nodes: float = math.inf
     gap: float = 1e-4
     memory: float = MEMORY
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("seconds", "nodes", "memory"):
@@ -75,6 +80,9 @@ class Limits:
                 raise ValueError(f"Expected a positive limit, got {limit!r} at {name}.")
         if not (isinstance(self.gap, Real) and 0 <= self.gap < math.inf):
             raise ValueError(f"Expected gap >= 0, got {self.gap!r}.")
+        limit = self.threshold
+        if limit is not None and not (isinstance(limit, Real) and math.isfinite(limit)):
+            raise ValueError(f"Expected a finite threshold or None, got {limit!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +280,7 @@ ENDINGS = {
     Status.PRECISION_LIMIT: "nothing is left to search, rounding leaves this gap,",
     Status.INTERRUPTED: "interrupted",
     Status.INFEASIBLE: "ended",
+    Status.THRESHOLD: "stopped, for the threshold is decided,",
 }
 """How a run ended, in words that go on with a time."""
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from numbers import Integral
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import Canonical, Feature, UnsupportedProblemError
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import (
@@ -66,6 +66,13 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+class Recorder(Protocol):
+    """Listens to a search."""
+
+    def hear(self, lines: Array) -> None:
+        """Take new lines of the journal of a tree; see `ennopt.engine.tree.Kind`."""
+
+
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
 
@@ -87,6 +94,8 @@ class Tools:
         threads.
     callback
         Called with a `Progress` now and then. Return True to stop the run.
+    recorder
+        What listens to the search, if its proof is to be certified.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -94,6 +103,7 @@ class Tools:
     seed: int = 0
     executor: Executor | None = None
     callback: Callback | None = None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):
@@ -125,6 +135,7 @@ class Tools:
         seed: int = 0,
         executor: Executor | None = None,
         callback: Callback | None = None,
+        threshold: float | None = None,
     ) -> Tools:
         """The tools that the keywords of `ennopt.maximize` stand for.
 
@@ -143,6 +154,7 @@ class Tools:
                 nodes=_limit(node_limit, "node_limit"),
                 gap=gap,
                 memory=_limit(memory_limit, "memory_limit"),
+                threshold=threshold,
             ),
             available_cores() if threads is None else threads,
             seed,
@@ -190,6 +202,12 @@ class Tools:
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
         problem.expect(handles, type(method).__name__)
+        if self.recorder is not None and not getattr(method, "certifies", False):
+            raise UnsupportedProblemError(
+                "Expected a method whose proof can be certified, got "
+                f"{type(method).__name__}. Use method='box', or leave the certificate "
+                "out."
+            )
         return Run(problem, self, repr(method))
 
 
@@ -376,6 +394,10 @@ class Run:
             return Status.INFEASIBLE  # no point at all is left
         if self._interrupted:
             return Status.INTERRUPTED
+        if self.limits.threshold is not None:
+            wanted = self.problem.sign * self.limits.threshold
+            if self.value >= wanted or self.bound < wanted:
+                return Status.THRESHOLD
         if self.elapsed() >= self.limits.seconds:
             return Status.TIME_LIMIT
         if self.nodes >= self.limits.nodes:
@@ -391,7 +413,9 @@ class Run:
         """
         self.tick()
         ended = self.ended()
-        sure = (Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED)
+        sure = (
+            Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED, Status.THRESHOLD
+        )  # fmt: skip
         if ended in sure or status is None:
             status = ended
         if status is None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ennopt.cli.models import add_convert, add_inspect, add_methods
 from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
+from ennopt.cli.trust import add_check, add_verify
 from ennopt.convert import PredictorNotSupportedError
 from ennopt.extras import MissingExtraError
 from ennopt.learn.cli import add_instances_parser, add_train_parser
@@ -32,6 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ennopt {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_solve(commands)
+    add_verify(commands)
+    add_check(commands)
     add_inspect(commands)
     add_convert(commands)
     add_methods(commands)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from ennopt.api import asked_originals, heading, solve
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
@@ -42,6 +46,13 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=whole_number(0),
         metavar="K",
         help="which output of a model with several, from 0 on",
+    )
+    parser.add_argument(
+        "--output-coefficients",
+        type=float,
+        nargs="+",
+        metavar="C",
+        help="optimize a linear combination of the outputs: a number for each",
     )
     parser.add_argument(
         "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: auto)"
@@ -112,6 +123,18 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="FILE",
         help="write the log, in lines, and the answer to a file",
     )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="T",
+        help="stop as soon as it is known whether a prediction can reach T",
+    )
+    parser.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="write what is needed to repeat the proof: see ennopt verify",
+    )
     parser.set_defaults(run=run_solve)
 
 
@@ -165,16 +188,44 @@ def asked_here(result: Result, given: Sequence[str]) -> Result:
     return replace(result, asked=replace(result.asked, command=line))
 
 
+@contextmanager
+def termination_like_ctrl_c() -> Iterator[None]:
+    """Within it, SIGTERM ends a run as Ctrl-C does: best answer, true bound."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen to signals
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wanted_output(options: argparse.Namespace) -> Any:
+    """The output or the combination of outputs that the options name."""
+    if options.output_coefficients is None:
+        return options.output_index
+    if options.output_index is not None:
+        raise ValueError(
+            "Expected --output-index or --output-coefficients, got both. Leave one out."
+        )
+    return options.output_coefficients
+
+
 def run_solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, return the exit status."""
     method = method_named(options.method, options.backend)
     decision: Decision | None = None
     if options.risk is None and not options.limit:
         loaded = load_with_original(options.model)
-        (ensemble, original), output = choose_class(loaded, options.output_index)
+        (ensemble, original), output = choose_class(loaded, _wanted_output(options))
     else:
         decision = read_decision(
-            options.model, options.output_index, options.risk, options.limit
+            options.model, _wanted_output(options), options.risk, options.limit
         )
         ensemble, original, output = decision.ensemble, None, decision.output
     place = given_place(options, ensemble)
@@ -184,7 +235,13 @@ def run_solve(options: argparse.Namespace) -> int:
             "model records no box. Add --lower and --upper, --bounds FILE or --data "
             "FILE.csv."
         )
-    check_index(output, ensemble)
+    if options.output_coefficients is None:
+        check_index(output, ensemble)
+    elif len(options.output_coefficients) != ensemble.num_outputs:
+        raise ValueError(
+            f"Expected {ensemble.num_outputs} numbers at --output-coefficients, one "
+            f"for each output, got {len(options.output_coefficients)}."
+        )
     problem = Problem(ensemble, place.domain, options.sense, output)
     if decision is not None:
         problem = replace(problem, goal=decision.goal, limits=decision.limits)
@@ -194,6 +251,7 @@ def run_solve(options: argparse.Namespace) -> int:
             check_place(path, f"--{option.replace('_', '-')}")
             path.touch()  # may we write there? Not after an hour of work
     with ExitStack() as opened:
+        opened.enter_context(termination_like_ctrl_c())
         log = None
         if options.log_file is not None:
             file = opened.enter_context(options.log_file.open("w", encoding="utf-8"))
@@ -209,6 +267,8 @@ def run_solve(options: argparse.Namespace) -> int:
             seed=options.seed,
             callback=log,
             verbose=not options.quiet,
+            certificate=options.certificate,
+            threshold=options.threshold,
             original=original,
             data=place.data,
         )

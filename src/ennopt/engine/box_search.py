@@ -54,6 +54,7 @@ class BoxSearch(Engine):
     handles: ClassVar[frozenset[Feature]] = (
         INPUT_SETS | FUNCTIONS | {Feature.ACTIVATIONS}
     )
+    certifies: ClassVar[bool] = True
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30

@@ -55,12 +55,18 @@ class Search:
 
     def plant(self, scheme: Scheme) -> Tree:
         """A tree of the whole domain, with the best point known."""
-        tree = scheme.open(self.run.problem, self.run.limits.gap)
+        recorded = self.run.tools.recorder is not None
+        tree = scheme.open(self.run.problem, self.run.limits.gap, journal=recorded)
         tree.plant()
         if self.run.x is not None:
             tree.offer(self.run.x)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
         return tree
+
+    def record(self) -> None:
+        """Tell the recorder, if there is one, what happened in the tree."""
+        if self.run.tools.recorder is not None and self.tree is not None:
+            self.run.tools.recorder.hear(self.tree.journal())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +167,9 @@ class Engine(abc.ABC):
         if run.x is not None:
             tree.offer(run.x)
             search.polished = run.value
-        # Half-spaces of convex regions are learned in one place.
-        executor = None if run.problem.domain.convex else run.tools.executor
+        # Half-spaces of convex regions are learned, and proofs recorded, in one place.
+        alone = run.problem.domain.convex or run.tools.recorder is not None
+        executor = None if alone else run.tools.executor
         threads = run.tools.threads if executor is None else 1
         first = math.inf if executor is None else NODES_BEFORE_UNITS
         # One thread polishes at the same node every time.
@@ -207,6 +214,7 @@ class Engine(abc.ABC):
         ):
             run.count(count)
             run.open_nodes = int(tree.open)
+            search.record()
             if not late:
                 self._improve(search, tree.candidates())
             elif tree.value > run.value:
@@ -244,6 +252,7 @@ class Engine(abc.ABC):
         """Take what an interrupted search had found, and close the record."""
         run, tree, status = search.run, search.tree, None
         if tree is not None:
+            search.record()
             if tree.value > run.value:
                 run.offer(tree.points()[0])
             run.prove(tree.bound)

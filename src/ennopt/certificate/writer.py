@@ -1,0 +1,106 @@
+"""Listens to a box search, and makes a certificate of what it heard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ennopt.canonical import Canonical, Feature
+from ennopt.certificate.record import Certificate, fingerprint
+from ennopt.engine.tree import Kind
+from ennopt.network import Array
+from ennopt.options import check_place
+from ennopt.problem import Problem
+from ennopt.result import Result
+
+NOT_CERTIFIED = {
+    Feature.ACTIVATIONS,
+    Feature.CONVEX,
+    Feature.LIMITS,
+    Feature.RISK,
+    Feature.OUTPUTS,
+    Feature.WEIGHTS,
+}
+"""What the checker has no bounds for."""
+
+Whole = npt.NDArray[np.int64]
+
+
+class Recorder:
+    """The splits of a search, and the certificate that they make.
+
+    Parameters
+    ----------
+    problem
+        What is solved.
+    path
+        Where the certificate will be written: refused now if that cannot be.
+    """
+
+    def __init__(self, problem: Problem, path: str | Path) -> None:
+        canonical = Canonical.of(problem)
+        missing = sorted(f.value for f in canonical.features & NOT_CERTIFIED)
+        if missing:
+            raise ValueError(
+                f"Expected a problem whose proof can be certified, got one with "
+                f"{' and '.join(missing)}. Leave the certificate out."
+            )
+        self.path = Path(path)
+        check_place(self.path, "certificate")
+        self._problem, self._canonical = problem, canonical
+        self._splits: list[Whole] = []
+
+    def hear(self, lines: Array) -> None:
+        """Take what a tree's journal told since the last time, (num_lines, 6)."""
+        splits = lines[lines[:, 0] == Kind.SPLIT]
+        if len(splits):
+            self._splits.append(splits[:, [1, 2, 4]].astype(np.int64))
+
+    def write(self, result: Result, gap: float) -> Certificate:
+        """Write the certificate of a finished or interrupted run.
+
+        The bound claimed is the result's, or what the gap allows if that is more: the
+        checker's bounds are weaker than the search's, and the status `optimal` says no
+        more than that.
+        """
+        problem, sign = self._problem, self._canonical.sign
+        bound = sign * result.bound
+        if result.x is not None:
+            value = sign * result.value
+            bound = max(bound, value + self._canonical.tolerance(value, gap))
+        else:
+            bound = max(bound, -np.inf)
+        made = Certificate(
+            sense=problem.sense,
+            output=None if problem.output is None else np.asarray(problem.output),
+            domain=problem.domain,
+            model=fingerprint(problem.ensemble),
+            x=result.x,
+            value=float("nan") if result.x is None else result.value,
+            bound=sign * bound,
+            codes=level_order(self._splits, problem.domain.num_inputs),
+        )
+        made.save(self.path)
+        return made
+
+
+def level_order(splits: list[Whole], num_inputs: int) -> npt.NDArray[np.uint16]:
+    """The tree of splits (node, input, first child) level by level; node 1 is the root.
+
+    Examples
+    --------
+    >>> level_order([np.array([[1, 3, 2], [3, 0, 4]])], 4)
+    array([4, 0, 1, 0, 0], dtype=uint16)
+    """
+    told = np.concatenate([np.zeros((0, 3), np.int64), *splits])
+    last = int(told.max(initial=1)) + 2
+    place, child = np.full(last, -1), np.zeros(last, np.int64)
+    place[told[:, 0]], child[told[:, 0]] = told[:, 1], told[:, 2]
+    nodes, levels = np.array([1]), []
+    while nodes.size:
+        levels.append(place[nodes] + 1)
+        first = child[nodes[place[nodes] >= 0]]
+        nodes = np.stack([first, first + 1], axis=1).ravel()
+    return np.concatenate(levels).astype(np.uint16)
