@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-soak conformance clean
+.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-sets bench-soak conformance clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -49,9 +49,14 @@ bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
 	  --engine neurons $(BESIDE) box highs scip --out benchmarks/many_inputs.md
 
+# What each kind of feasible set costs, relative to the plain box.
+bench-sets: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/sets.py $(INSTANCES) --out benchmarks/sets.md
+
 # A thousand random problems on every kind of feasible set, each solved in four ways.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 tests/conformance/test_sets.py
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance/test_sets.py
 
 # Half an hour on one hard ensemble: SOAK is its file.
 bench-soak: $(VENV)/test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -245,6 +245,13 @@ def _smallest(value: Tensor, *given: Any, **options: Any) -> Any:
     return _extreme(pw.smallest, pw.minimum, value, *given, **options)
 
 
+class Extremes(NamedTuple):
+    """What ``max`` and ``min`` over an axis return; nobody may ask for the places."""
+
+    values: Any
+    indices: None = None
+
+
 def _extreme(
     over: Callable[..., Any],
     of_two: Callable[..., Any],
@@ -257,14 +264,18 @@ def _extreme(
     if other is not None:
         return of_two(value, other)
     found = over(value, _axes(dim), keepdim)
-    return found if dim is None else (found, None)  # nobody may ask for the places
+    return found if dim is None else Extremes(found)
 
 
 def _size(value: Value, dim: int | None = None) -> Any:
     return value.shape if dim is None else value.shape[dim]
 
 
-def _attribute(value: Value, name: str) -> Any:
+def _attribute(value: Value | Extremes, name: str) -> Any:
+    if isinstance(value, Extremes):
+        if name == "values":
+            return value.values
+        raise refuse("an attribute of a maximum over an axis", name, ["values"])
     known: dict[str, Callable[[], Any]] = {
         "shape": lambda: value.shape,
         "T": lambda: graph.transpose(value),
