@@ -52,7 +52,7 @@ bench-inputs: $(VENV)/test
 # What each kind of feasible set costs, relative to the plain box.
 bench-sets: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
-	$(BIN)/python benchmarks/sets.py $(INSTANCES) --out benchmarks/sets.md
+	$(BIN)/python benchmarks/sets.py $(INSTANCES) --jobs 2 --out benchmarks/sets.md
 
 # A thousand random problems on every kind of feasible set, each solved in four ways.
 conformance: $(VENV)/test

@@ -11,6 +11,7 @@ import itertools
 import math
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,9 @@ ENSEMBLES = (
 
 FEW_INPUTS = 5
 """Convex regions have a target up to so many inputs."""
+
+CONVEX_SECONDS = 10.0
+"""Most seconds of a convex region with more inputs, which no run proves."""
 
 LEVELS = (6, 4)
 """Of the categories that take the place of the first two inputs."""
@@ -129,12 +133,12 @@ def with_categories(ensemble):
     return ennopt.Ensemble(members, weights=ensemble.weights), domain
 
 
-def solve(ensemble, domain, options):
+def solve(ensemble, domain, options, seconds=None):
     """The cost of a run, and where it found its value."""
     start = time.perf_counter()
     result = ennopt.maximize(
         ensemble, domain, method=ennopt.BoxSearch(), threads=1,
-        node_limit=options.nodes, time_limit=options.seconds,
+        node_limit=options.nodes, time_limit=seconds or options.seconds,
     )  # fmt: skip
     seconds = time.perf_counter() - start
     proved = result.status in (ennopt.Status.OPTIMAL, ennopt.Status.INFEASIBLE)
@@ -157,8 +161,9 @@ def choices_one_by_one(coded, domain, options):
     )
 
 
-def costs_of(ensemble, options):
-    """Lists of costs by the kind of set."""
+def costs_of(name, options):
+    """Lists of costs by the kind of set, and the number of inputs."""
+    ensemble = ennopt.load(options.folder / f"{name}_r0.npz")
     box = Domain(ensemble.lower, ensemble.upper)
     plain, best = solve(ensemble, box, options)
     found = {"box": [plain]}
@@ -166,7 +171,10 @@ def costs_of(ensemble, options):
         for kind, domain in drawn(box, best, seed):
             found.setdefault(kind, []).append(solve(ensemble, domain, options)[0])
     for kind, domain in fixed(box):
-        found[kind] = [solve(ensemble, domain, options)[0]]
+        seconds = options.seconds
+        if domain.convex and box.num_inputs > FEW_INPUTS:
+            seconds = min(seconds, CONVEX_SECONDS)
+        found[kind] = [solve(ensemble, domain, options, seconds)[0]]
     coded, domain = with_categories(ensemble)
     found["categories"] = [solve(coded, domain, options)[0]]
     # Where the box is too hard, so are the choices: 24 runs would end at their limits.
@@ -174,7 +182,8 @@ def costs_of(ensemble, options):
     if not plain.gap:
         choices = choices_one_by_one(coded, domain, options)
     found[EACH] = [choices]
-    return found
+    print(name, {kind: cell(found, kind) for kind in found}, flush=True)
+    return found | {"inputs": box.num_inputs}
 
 
 def ratios(found, kind, what):
@@ -206,7 +215,8 @@ def cell(found, kind):
 
 def summary(everything):
     """One line for each kind of set, with its target."""
-    kinds = [k for k in next(iter(everything.values())) if k not in ("box", EACH)]
+    others = ("box", EACH, "inputs")
+    kinds = [k for k in next(iter(everything.values())) if k not in others]
     yield "| set | nodes, mean | largest | seconds, mean | proved | target | met |"
     yield "|---|---|---|---|---|---|---|"
     for kind in kinds:
@@ -267,17 +277,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=ENSEMBLES)
-    parser.add_argument("--nodes", type=float, default=8_000)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--nodes", type=float, default=3_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    everything = {}
-    for name in options.only:
-        ensemble = ennopt.load(options.folder / f"{name}_r0.npz")
-        found = costs_of(ensemble, options)
-        print(name, {kind: cell(found, kind) for kind in found}, flush=True)
-        everything[name] = found | {"inputs": len(ensemble.lower)}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        costs = pool.map(costs_of, options.only, itertools.repeat(options))
+        everything = dict(zip(options.only, costs, strict=True))
     lines = list(page(everything, options))
     print("\n".join(lines))
     if options.out is not None:
