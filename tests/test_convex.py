@@ -182,3 +182,16 @@ def test_a_hull_is_what_mixtures_of_its_rows_say(seed):
         size = 1e-5 * max(1.0, abs(other.value))
         assert mine.bound >= other.value - size
         assert other.bound >= mine.value - size
+
+
+def test_a_constraint_that_no_mixture_meets_is_infeasible_and_says_why(rng):
+    ensemble = random_ensemble(rng, 1, 2, (4,))
+    data = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    box = ennopt.maximize(ensemble, data, constraints="x0 + x1 >= 1.5")
+    assert box.status is Status.OPTIMAL
+    for method in ("auto", "box"):
+        hull = ennopt.maximize(
+            ensemble, data, constraints="x0 + x1 >= 1.5", trust="hull", method=method
+        )
+        assert hull.status is Status.INFEASIBLE
+        assert any("trust region" in note for note in hull.notes)
