@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -245,11 +246,14 @@ def _smallest(value: Tensor, *given: Any, **options: Any) -> Any:
     return _extreme(pw.smallest, pw.minimum, value, *given, **options)
 
 
-class Extremes(NamedTuple):
-    """What ``max`` and ``min`` over an axis return; nobody may ask for the places."""
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """What ``max`` and ``min`` over an axis return: values, and places of no use."""
 
     values: Any
-    indices: None = None
+
+    def __getitem__(self, key: int) -> Any:
+        return (self.values, None)[key]
 
 
 def _extreme(
