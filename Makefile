@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-soak bench-certificates torture conformance clean
+.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-sets bench-soak bench-certificates torture conformance clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/peaks.py
@@ -49,10 +49,15 @@ bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
 	  --engine neurons $(BESIDE) box highs scip --out benchmarks/many_inputs.md
 
+# What each kind of feasible set costs, relative to the plain box.
+bench-sets: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/sets.py $(INSTANCES) --jobs 2 --out benchmarks/sets.md
+
 # A thousand random problems on every kind of feasible set, each solved in four ways, and
 # a thousand with limits and risks beside a MILP solver.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 tests/conformance
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance
 
 # Small problems with every certificate checked and compared with enumeration.
 TORTURE ?= 10000

@@ -13,6 +13,9 @@ from ennopt.domain.convex import CLOSE, nearest
 from ennopt.domain.reading import read_place
 from ennopt.domain.where import Where
 from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.network import Ensemble, Network
+from ennopt.paper.bigm import BigM
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -138,3 +141,57 @@ def test_a_region_stays_with_whatever_else_is_said(rng):
     domain = Domain(data.min(axis=0), data.max(axis=0), convex=(Hull(data),))
     where = Where(domain=domain, integers=[0], constraints="x0 + x1 <= 5")
     assert read_place(where, ensemble).domain.convex == domain.convex
+
+
+def over_shares(ensemble, hull, rows):
+    """The same problem over the shares of the rows of data in a mixture."""
+    mixture = hull.data.T
+    members = [
+        Network((m.weights[0] @ mixture, *m.weights[1:]), m.biases)
+        for m in ensemble.members
+    ]
+    count = mixture.shape[1]
+    one = Rows(np.ones((1, count)), [1.0], [1.0])
+    others = Rows(rows.matrix @ mixture, rows.least, rows.most)
+    domain = Domain(np.zeros(count), np.ones(count), rows=one.and_(others))
+    return Problem(Ensemble(members, weights=ensemble.weights), domain)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hull_is_what_mixtures_of_its_rows_say(seed):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 4))
+    ensemble = random_ensemble(rng, 2, d, (4,))
+    hull = Hull(rng.normal(size=(int(rng.integers(4, 9)), d)))
+    row = rng.normal(size=(1, d))
+    at = float(row[0] @ hull.data.mean(axis=0))
+    # An inequality, an equation, and one that no mixture meets.
+    least, most = [(-np.inf, at), (at, at), (at - 0.1, at + 0.2), (at + 30, np.inf)][
+        seed
+    ]
+    rows = Rows(row, [least], [most])
+    lower, upper = hull.box()
+    problem = Problem(ensemble, Domain(lower, upper, rows=rows, convex=(hull,)))
+    mine = BoxSearch().solve(problem, Tools(Limits(gap=1e-5, nodes=20_000)))
+    for method in (BigM("highs"), NeuronSearch()):
+        other = method.solve(over_shares(ensemble, hull, rows), Tools(Limits(gap=1e-6)))
+        assert other.status is mine.status
+        if mine.x is None:
+            assert mine.status is Status.INFEASIBLE
+            continue
+        size = 1e-5 * max(1.0, abs(other.value))
+        assert mine.bound >= other.value - size
+        assert other.bound >= mine.value - size
+
+
+def test_a_constraint_that_no_mixture_meets_is_infeasible_and_says_why(rng):
+    ensemble = random_ensemble(rng, 1, 2, (4,))
+    data = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    box = ennopt.maximize(ensemble, data, constraints="x0 + x1 >= 1.5")
+    assert box.status is Status.OPTIMAL
+    for method in ("auto", "box"):
+        hull = ennopt.maximize(
+            ensemble, data, constraints="x0 + x1 >= 1.5", trust="hull", method=method
+        )
+        assert hull.status is Status.INFEASIBLE
+        assert any("trust region" in note for note in hull.notes)

@@ -322,3 +322,20 @@ def test_a_domain_keeps_what_was_said_before(model):
     twice = discretised(once, integers=[0], values={"grade": [2.5, 7, 9]})
     assert twice.values.whole.tolist() == [True, False, True, False, False, False]
     assert (twice.lower[1], twice.upper[1]) == (2.5, 7)
+
+
+def test_truth_values_of_a_table_stay_zero_or_one():
+    # Largest between the ends: 1 - |2 x0 - 1| + x1.
+    first = np.array([[2.0, 0.0], [-2.0, 0.0]])
+    tent = Network((first, -np.ones((1, 2))), (np.array([-1.0, 1.0]), np.ones(1)))
+    ramp = Network((np.array([[0.0, 1.0]]),), (np.zeros(1),))
+    model = ennopt.Ensemble(
+        [tent, ramp], weights=[1.0, 1.0], input_names=("heated", "dose")
+    )
+    data = pd.DataFrame({"heated": [True, False], "dose": [0.0, 2.0]})
+    free = ennopt.maximize(model, data.astype(float))
+    assert free.value == pytest.approx(3.0)
+    for place in ({"domain": data}, {"domain": {"dose": (0, 2)}, "data": data}):
+        answer = ennopt.maximize(model, **place)
+        assert answer.value == 2.0
+        assert answer.inputs["heated"] in (0.0, 1.0)

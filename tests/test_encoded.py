@@ -167,6 +167,10 @@ def test_constraints_and_fixed_columns_go_with_discrete_ones(recipe):
         ({"integers": ["dose"]}, r"'dose', which the model reads as log\(dose\), at i"),
         ({"integers": ["grade"]}, "'grade', a category, at integers. Choose its lev"),
         ({"values": {"grade": [1]}}, "column of numbers, got the category grade"),
+        (
+            {"values": {"grade": ["42.5"]}},
+            "numbers, got the category grade. Choose its",
+        ),
         ({"values": {"dose": [-1.0]}}, "can take the log, got -1 at column dose"),
         ({"categories": {"k": ["oven_A", "dose"]}}, "log.*at category k"),
         ({"categories": {"k": ["oven_A", "grad"]}}, "got 'grad' at category k. Did"),

@@ -137,3 +137,22 @@ def test_a_minimum_over_rows_is_told_in_its_own_sense():
     assert result.value == pytest.approx(1.0, rel=2e-4)
     assert result.bound <= 1.0 + 1e-9
     np.testing.assert_allclose(result.x, [1.0, 0.0], atol=1e-3)
+
+
+def test_points_whose_box_misses_a_row_are_left_alone():
+    rows = Rows([[1.0, 1.0], [1.0, -1.0]], [3.0, -0.5], [np.inf, 0.5])
+    low = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    high = np.array([[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]])
+    slack = np.full(2, 1e-9)
+    points = np.array([[0.2, 0.7], [0.2, 0.7], [1.0, 1.0]])
+    moved = rows.repair(points, low, high, slack)
+    assert rows.met(moved, slack).tolist() == [False, True, False]
+    assert moved[0].tolist() == [0.2, 0.7]
+    assert moved[2].tolist() == [1.0, 1.0]
+
+
+def test_a_row_that_touches_a_corner_of_the_box_is_met_there():
+    rows = Rows([[1.0, 1.0]], [2.0], [2.0])
+    box = np.zeros((1, 2)), np.ones((1, 2))
+    moved = rows.repair(np.array([[0.1, 0.4]]), *box, np.full(1, 1e-9))
+    assert rows.met(moved, np.full(1, 1e-9)).all()

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 NOT_NEAR = (
     "Bounds and constraints do not seem to contradict each other, but nothing near the "
-    "data meets them: try a larger radius, trust=ennopt.Near(radius=...), or loosen "
-    "them."
+    "data meets them: try a larger trust region, such as "
+    "trust=ennopt.Near(radius=...), or loosen them."
 )
 """What is said if a trust region holds no feasible point."""
 
@@ -412,9 +412,10 @@ def _solve(
 
         reason = list(conflict(problem.domain))
         result = replace(result, details=result.details | {"conflict": reason})
+        trusting = problem.domain.regions or problem.domain.convex
         if problem.limits and not reason:
             result = replace(result, notes=(*result.notes, NOT_REACHED))
-        elif problem.domain.regions and not reason:
+        elif trusting and not reason:
             result = replace(result, notes=(*result.notes, NOT_NEAR))
     if result.x is not None and data is not None:
         if result.probability is not None or not problem.is_prediction:

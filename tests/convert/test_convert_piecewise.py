@@ -92,6 +92,8 @@ CALLS = {
     "clamp_max": lambda s, h: torch.clamp_max(h, 0.2),
     "abs": lambda s, h: torch.abs(h) + h.abs(),
     "maxout": lambda s, h: h.view(-1, 2, 3).max(dim=1)[0],
+    "values of a maximum": lambda s, h: h.view(-1, 2, 3).max(dim=1).values,
+    "values of a minimum": lambda s, h: torch.min(h.view(-1, 2, 3), 2).values,
     "amax": lambda s, h: h.reshape(-1, 3, 2).amax(dim=2),
     "maximum": lambda s, h: torch.maximum(h[:, :3], h[:, 3:]),
     "max of two": lambda s, h: torch.max(h[:, :3], torch.min(h[:, 3:], h[:, 1:4])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -245,6 +246,16 @@ def _smallest(value: Tensor, *given: Any, **options: Any) -> Any:
     return _extreme(pw.smallest, pw.minimum, value, *given, **options)
 
 
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """What ``max`` and ``min`` over an axis return: values, and places of no use."""
+
+    values: Any
+
+    def __getitem__(self, key: int) -> Any:
+        return (self.values, None)[key]
+
+
 def _extreme(
     over: Callable[..., Any],
     of_two: Callable[..., Any],
@@ -257,14 +268,18 @@ def _extreme(
     if other is not None:
         return of_two(value, other)
     found = over(value, _axes(dim), keepdim)
-    return found if dim is None else (found, None)  # nobody may ask for the places
+    return found if dim is None else Extremes(found)
 
 
 def _size(value: Value, dim: int | None = None) -> Any:
     return value.shape if dim is None else value.shape[dim]
 
 
-def _attribute(value: Value, name: str) -> Any:
+def _attribute(value: Value | Extremes, name: str) -> Any:
+    if isinstance(value, Extremes):
+        if name == "values":
+            return value.values
+        raise refuse("an attribute of a maximum over an axis", name, ["values"])
     known: dict[str, Callable[[], Any]] = {
         "shape": lambda: value.shape,
         "T": lambda: graph.transpose(value),

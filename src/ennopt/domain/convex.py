@@ -230,27 +230,36 @@ def nearest(rows: Array, x: Array) -> Array:
         used.append(best)
         shares = np.append(shares, 0.0)
         while True:
-            corners = moved[used]
-            # The affine minimum: sum one, equal products with all corners.
-            system = np.block(
-                [[np.zeros((1, 1)), np.ones((1, len(used)))],
-                 [np.ones((len(used), 1)), corners @ corners.T]]
-            )  # fmt: skip
-            right = np.zeros(len(used) + 1)
-            right[0] = 1.0
-            aim = np.linalg.lstsq(system, right, rcond=None)[0][1:]
-            if (aim > 1e-12).all():
+            aim = _affine_minimum(moved[used], scale)
+            if aim.min() > 1e-12:
                 shares = aim
                 break
             falling = aim < shares
-            steps = np.full(len(used), np.inf)
-            steps[falling] = shares[falling] / (shares - aim)[falling]
-            step = min(1.0, float(steps.min()))
+            ratios = shares[falling] / (shares - aim)[falling]
+            step = min(1.0, float(ratios.min(initial=np.inf)))
             shares = np.maximum(shares + step * (aim - shares), 0.0)
             kept = shares > 1e-12
             if kept.all() or not kept.any():
                 break
-            used = [r for r, keep in zip(used, kept, strict=True) if keep]
+            used = [r for r, keep in zip(used, kept.tolist(), strict=True) if keep]
             shares = shares[kept] / shares[kept].sum()
     shares = shares / shares.sum()
     return np.asarray(x + shares @ moved[used])
+
+
+def _affine_minimum(corners: Array, scale: float) -> Array:
+    """Shares with sum one whose mixture of corners is the nearest to zero.
+
+    They have equal products with all corners. Any multiple of the matrix of ones may be
+    added to the products of the corners: it changes the sum of the shares only.
+    """
+    products = corners @ corners.T + scale
+    ones = np.ones(len(corners))
+    try:
+        shares = np.linalg.solve(products, ones)
+    except np.linalg.LinAlgError:  # corners that depend on each other
+        shares = np.linalg.lstsq(products, ones, rcond=None)[0]
+    total = shares.sum()
+    if not abs(total) > 1e-300:
+        return ones / len(ones)
+    return np.asarray(shares / total)

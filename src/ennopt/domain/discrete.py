@@ -111,6 +111,29 @@ def read_integers(given: Any, names: Sequence[str]) -> list[int]:
     return [_place(entry, names, "integers") for entry in entries]
 
 
+def yes_or_no(*tables: Any, names: Sequence[str]) -> list[int]:
+    """Numbers of the inputs whose column of a table is of truth values.
+
+    Such an input takes the whole numbers 0 and 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> data = pd.DataFrame({"heated": [True, False], "age": [3, 28]})
+    >>> yes_or_no(data, None, names=["age", "heated"])
+    [1]
+    """
+    found = set()
+    for table in tables:
+        if not hasattr(table, "columns") or not hasattr(table, "dtypes"):
+            continue
+        kinds = zip(table.columns, table.dtypes, strict=True)
+        found |= {
+            str(column) for column, kind in kinds if getattr(kind, "kind", "") == "b"
+        }
+    return [j for j, name in enumerate(names) if name in found]
+
+
 def read_values(given: Any, names: Sequence[str]) -> dict[int, Array]:
     """The values of inputs that have a list, ascending, by the number of the input.
 

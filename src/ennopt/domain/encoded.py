@@ -32,6 +32,7 @@ from ennopt.domain.discrete import (
     read_values,
     value_list,
     values_in,
+    yes_or_no,
 )
 from ennopt.domain.files import Stated, read_bounds, read_cells
 from ennopt.domain.frames import (
@@ -95,6 +96,9 @@ def read_encoded(where: Where, ensemble: Ensemble) -> Place:
         and values_in(entry) is not None
         and name not in fixed
     }
+    for name in where.values if isinstance(where.values, Mapping) else ():
+        if name in names:
+            _check_numbers(columns[names.index(name)])
     values = {names[k]: entry for k, entry in read_values(where.values, names).items()}
     # What bounds columns that nothing else does, the strongest last.
     rest = {names[k]: (0.0, 1.0) for group in groups for k in group.inputs}
@@ -103,6 +107,11 @@ def read_encoded(where: Where, ensemble: Ensemble) -> Place:
     entries = rest | entries | ends | fixed
     integers = read_integers(said.integers, names)
     integers += read_integers(where.integers, names)
+    truths = [
+        column.input
+        for column in (columns[k] for k in yes_or_no(spec, where.data, names=names))
+        if isinstance(column, Number) and column.is_plain
+    ]
     _check_constraints([said.constraints, where.constraints], columns)
     if not isinstance(spec, Domain):
         domain = _domain(entries, ensemble)
@@ -116,7 +125,7 @@ def read_encoded(where: Where, ensemble: Ensemble) -> Place:
         domain = spec
     return narrowed(
         discretised(domain, values=_on_inputs(lists, ensemble)), where, said, data,
-        [_plain(columns[k], "integers").input for k in integers],
+        [_plain(columns[k], "integers").input for k in integers] + truths,
         _on_inputs(values, ensemble),
         [
             replace(group, inputs=tuple(
@@ -149,17 +158,22 @@ def _encoding(column: Column) -> tuple[str, str]:
     return "a category", f"Choose its levels in the domain: {levels}."
 
 
+def _check_numbers(column: Column) -> Number:
+    """A column of numbers, or an error: levels are chosen in the domain."""
+    if isinstance(column, Number):
+        return column
+    raise ValueError(
+        f"Expected values of a column of numbers, got the category {column.name}. "
+        f"{_encoding(column)[1]}"
+    )
+
+
 def _on_inputs(lists: Mapping[str, Array], ensemble: Ensemble) -> Entries:
     """Values of columns of numbers, as values of the inputs by name."""
     found: Entries = {}
     by_name = {column.name: column for column in ensemble.columns or ()}
     for name, entry in lists.items():
-        column = by_name[name]
-        if not isinstance(column, Number):
-            raise ValueError(
-                f"Expected values of a column of numbers, got the category {name}. "
-                f"{_encoding(column)[1]}"
-            )
+        column = _check_numbers(by_name[name])
         inputs = [column.changed(value, value)[0] for value in entry.tolist()]
         found[ensemble.input_names[column.input]] = inputs
     return found

@@ -39,6 +39,7 @@ from ennopt.domain.discrete import (
     read_values,
     value_list,
     values_in,
+    yes_or_no,
 )
 from ennopt.domain.encoded import read_encoded
 from ennopt.domain.files import Stated, read_bounds, read_cells
@@ -145,6 +146,7 @@ def read_place(where: Where, ensemble: Ensemble) -> Place:
     domain = constrained(domain, fixed=fixed)
     integers = read_integers(said.integers, names)
     integers += read_integers(where.integers, names)
+    integers += yes_or_no(where.domain, where.data, names=names)
     return narrowed(domain, where, said, data, integers, where.values, groups)
 
 

@@ -193,7 +193,8 @@ class Rows:
         width = np.max(upper - lower, axis=0, initial=0.0)
         width = np.where(width > 0.0, width, 1.0)
         low, high = lower / width, upper / width
-        moved, going = np.clip(points / width, low, high), np.arange(len(points))
+        moved = np.clip(points / width, low, high)
+        (going,) = np.nonzero(self._reachable(lower, upper, slack))
         for sweeps in SWEEPS:  # the few that take long go on alone
             moved[going] = self._swept(
                 moved[going], low[going], high[going], width, slack, sweeps
@@ -205,6 +206,20 @@ class Rows:
         for i in going[:MOST_CORRECTED]:
             found[i] = self._corrected(found[i], lower[i], upper[i], slack)
         return found
+
+    def _reachable(
+        self, lower: Array, upper: Array, slack: Array
+    ) -> npt.NDArray[np.bool_]:
+        """Which boxes meet each row by itself; nothing moves points of the others in.
+
+        The whole slack is allowed, so that rounding rules out no point in vain.
+        """
+        middle, radius = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        values, reach = middle @ self.matrix.T, radius @ np.abs(self.matrix).T
+        meets = (values + reach >= self.least - slack) & (
+            values - reach <= self.most + slack
+        )
+        return np.asarray(meets.all(axis=1))
 
     def _out(self, points: Array, slack: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(np.any(self.violation(points) > REPAIRED * slack, axis=1))
@@ -252,8 +267,13 @@ class Rows:
             inside = (x > lower) & (x < upper)
             aim = np.clip(values, self.least, self.most) - values
             steps = (self.matrix * (width * inside))[working]
+            if not steps.any():
+                break  # no input that these rows see can move
             move = np.linalg.lstsq(steps, aim[working], rcond=None)[0]
-            x = np.clip(x + width * inside * move, lower, upper)
+            after = np.clip(x + width * inside * move, lower, upper)
+            if np.array_equal(after, x):
+                break
+            x = after
         return x
 
     def _missed(self, values: Array) -> Array:

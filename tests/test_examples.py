@@ -1,0 +1,60 @@
+"""The examples about feasible sets end with proofs, and their answers can be made."""
+
+import itertools
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ennopt.learn.datasets import concrete
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    return runpy.run_path(str(EXAMPLES / name))
+
+
+def test_the_careful_mix_can_be_made_and_the_naive_one_cannot(capsys):
+    naive, careful = example("concrete.py")["main"]()
+    mixes = concrete()
+    spreads = mixes.x.std(axis=0)
+
+    def close(x):
+        return np.sum(np.all(np.abs(mixes.x - x) <= 0.26 * spreads + 0.5, axis=1))
+
+    assert naive.proved
+    assert naive.value > 1.5 * mixes.y.max()  # too good to be true
+    assert abs(naive.x[:7].sum() - 2400) > 100
+    assert close(naive.x) == 0
+    assert careful.proved
+    assert careful.x[:7].sum() == pytest.approx(2400, abs=1e-4)
+    assert careful.x[7] == int(careful.x[7])
+    assert close(careful.x) >= 3
+    assert careful.value < mixes.y.max()
+    assert "warning" in capsys.readouterr().out.split("A cubic metre")[0]
+
+
+def test_the_recipe_is_the_best_of_all_choices_of_levels(capsys):
+    module = example("recipe.py")
+    model, answer = module["main"]()
+    table, _ = module["recipes"]()
+    assert answer.proved
+    own = model.predict(pd.DataFrame([answer.inputs]))[0]
+    assert own == pytest.approx(answer.value, rel=1e-12)
+    assert answer.inputs["grade"] in ("32.5", "42.5")
+    assert answer.inputs["cement"] + 2 * answer.inputs["ash"] <= 520 + 1e-6
+    rng = np.random.default_rng(1)
+    shares = rng.random((500, 3))
+    low, high = table.min(), table.max()
+    for grade, additive in itertools.product(
+        ("32.5", "42.5"), sorted(set(table["additive"]))
+    ):
+        points = pd.DataFrame({"grade": grade, "additive": additive}, index=range(500))
+        for j, name in enumerate(("cement", "ash", "dose")):
+            points[name] = low[name] + shares[:, j] * (high[name] - low[name])
+        points = points[points["cement"] + 2 * points["ash"] <= 520]
+        assert model.predict(points).max() <= answer.bound
+    assert "additive" in capsys.readouterr().out
