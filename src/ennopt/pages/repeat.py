@@ -21,8 +21,9 @@ def repeat(asked: Asked, sense: str) -> str:
         return asked.command
     problem = asked.problem
     verb = "maximize" if sense == "max" else "minimize"
-    lines = ["model,", *_inputs(problem), *_constraints(problem.domain)]
-    lines += [*_categories(problem), *_settings(asked)]
+    first = "model," if problem.is_prediction else "goal,  # the expression given"
+    lines = [first, *_inputs(problem), *_constraints(problem.domain)]
+    lines += [*_categories(problem), *_decision(problem), *_settings(asked)]
     return "\n".join([f"ennopt.{verb}(", *(f"    {text}" for text in lines), ")"])
 
 
@@ -105,6 +106,18 @@ def _categories(problem: Problem) -> list[str]:
             levels[group.base] = None
         lines.append(f"    {group.name!r}: {levels!r},")
     return ["categories={", *lines, "},"] if lines else []
+
+
+def _decision(problem: Problem) -> list[str]:
+    """The risk of a prediction, and limits, which only the user can write."""
+    lines = []
+    risk = problem.goal.terms[0].risk if problem.is_prediction else None
+    if risk is not None:
+        lines.append(f"risk=ennopt.{risk!r},")
+    if problem.limits:
+        told = "; ".join(limit.text for limit in problem.limits)
+        lines.append(f"limits=[...],  # {told}")
+    return lines
 
 
 def _settings(asked: Asked) -> list[str]:
