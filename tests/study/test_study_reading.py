@@ -298,7 +298,7 @@ def test_bounds_and_inequalities_are_computed_again(lines):
     ("finding", "sampling", "fact"),
     [(quality, "lhs", "true_value"), (stability, "lhs", "true_value"),
      ("closeness", "mvn", "distance")],
-    ids=str,
+    ids=["quality", "stability", "closeness"],
 )  # fmt: skip
 def test_models_are_compared_again(lines, finding, sampling, fact):
     runs = [x for x in lines if x["experiment"] == "quality"]

@@ -20,7 +20,7 @@ from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Tools
 from oracles import random_ensemble, random_set
 
-COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "24"))
+COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "16"))
 GAP = 1e-4
 LINEAR = (None, Worst(), Cvar(0.5), Cvar(0.9), MeanMinusMad(0.4))
 
