@@ -149,7 +149,7 @@ def test_an_import_in_the_right_place_is_none_of_our_business(path, source):
     assert list(misplaced(path, source)) == []
 
 
-EACH_ITS_OWN = ("ACTIVATIONS", "CYCLES", "LOGGER", "STATUSES")
+EACH_ITS_OWN = ("ACTIVATIONS", "CYCLES", "DEEPEST", "LOGGER", "STATUSES", "TOKEN")
 
 
 def public_names(source):
@@ -170,6 +170,8 @@ def test_a_name_means_one_thing():
     """But for constants that each module, solver or framework has one of."""
     homes = defaultdict(list)
     for path, source in sources():
+        if path.startswith("certificate/"):
+            continue  # the checker shares nothing with us, constants included
         for name in public_names(source):
             homes[name].append(path)
     ours = (

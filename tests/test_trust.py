@@ -291,7 +291,7 @@ def test_a_region_without_feasible_points_is_infeasible_and_says_what_helps(mode
     answer = ennopt.maximize(model, ROWS, trust=Near(0.01), constraints="heat == 15")
     assert answer.status is ennopt.Status.INFEASIBLE
     assert answer.extrapolation is None
-    assert "a larger radius" in answer.summary()
+    assert "a larger trust region" in answer.summary()
 
 
 GRID_NAMES = ("days", "grade", "load", "oven_a", "oven_b")

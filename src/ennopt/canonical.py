@@ -31,7 +31,7 @@ from ennopt.bounds.rounding import (
 from ennopt.domain import Domain
 from ennopt.domain.convex import CLOSE
 from ennopt.network import Array, Ensemble, Network
-from ennopt.problem import SMALLEST_DISTANCE, ZERO_SHARE, Function, Problem, Term
+from ennopt.problem import SMALLEST_DISTANCE, ZERO_SHARE, Combination, Problem, Term
 from ennopt.risk import Risk, Worst
 from ennopt.weighting import PredictionLimits, Weighting
 
@@ -65,7 +65,7 @@ MILP_SETS = INPUT_SETS - {Feature.CONVEX}
 """What rows and binaries of a model say of it."""
 
 
-ACCEPTED = 0.9
+LIMIT_ACCEPTED = 0.9
 """Share of the slack of a limit that a point may miss it by: bounds hold for all of
 it, and the rest is for rounding."""
 
@@ -259,7 +259,7 @@ class Canonical:
         found = self.domain.feasible(points)
         if self.limits.count and found.any():
             over = self.limits.values(self.outputs(points[found])) - self.limits.least
-            found[found] = np.all(over >= -ACCEPTED * self.slack, axis=1)
+            found[found] = np.all(over >= -LIMIT_ACCEPTED * self.slack, axis=1)
         return found
 
     def contains(self, x: Array) -> bool:
@@ -480,7 +480,7 @@ def merged(
     return networks, tuple((weights, bias) for _, weights, bias in kept.values())
 
 
-def _each_alone(function: Function) -> list[Function]:
+def _each_alone(function: Combination) -> list[Combination]:
     """A function that must reach a limit, as functions that all must.
 
     The worst member reaches a limit if every member does.
@@ -499,7 +499,7 @@ def _each_alone(function: Function) -> list[Function]:
     ]
 
 
-def _rows(function: Function) -> Iterator[tuple[Network, Array, Array]]:
+def _rows(function: Combination) -> Iterator[tuple[Network, Array, Array]]:
     """Networks of one output that add up to a function without risks.
 
     With each, the absolute weights and biases of the output: outputs that cancel leave
@@ -529,7 +529,7 @@ def _row(term: Term, member: Network, factor: float) -> tuple[Network, Array, Ar
     )
 
 
-def _additions(functions: Sequence[Function]) -> int:
+def _additions(functions: Sequence[Combination]) -> int:
     """How many outputs are added up at most."""
     return max(
         sum(
@@ -546,7 +546,7 @@ class _Outputs:
     def __init__(self) -> None:
         self._stacks: dict[tuple[bytes, ...], list[tuple[Network, Array, Array]]] = {}
 
-    def add(self, function: Function) -> tuple[list[_Place], list[_Places]]:
+    def add(self, function: Combination) -> tuple[list[_Place], list[_Places]]:
         """Outputs of a function: those that are added, and those of each risk."""
         plain = replace(
             function, terms=tuple(t for t in function.terms if t.own_risk is None)

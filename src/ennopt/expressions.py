@@ -20,7 +20,7 @@ from ennopt.convert.errors import PredictorNotSupportedError
 from ennopt.convert.verify import Original, has_default_names
 from ennopt.domain.statements import read_statement
 from ennopt.network import Ensemble, shown
-from ennopt.problem import Function, Limit, Output, Term
+from ennopt.problem import Combination, Limit, Output, Term
 from ennopt.risk import Risk, risk_of
 
 PREDICTION = "prediction"
@@ -297,7 +297,7 @@ class Decision:
 
     ensemble: Ensemble
     output: Output
-    goal: Function
+    goal: Combination
     limits: tuple[Limit, ...]
     originals: tuple[tuple[str, Ensemble, Output, Original], ...]
 
@@ -459,7 +459,7 @@ def _on_inputs(ensemble: Ensemble, names: tuple[str, ...]) -> Ensemble:
 
 def _function(
     expression: Expression, names: tuple[str, ...], known: Mapping[int, Ensemble]
-) -> Function:
+) -> Combination:
     slopes = np.zeros(len(names))
     for name, number in expression.inputs.items():
         if name not in names:
@@ -473,4 +473,4 @@ def _function(
         for one, number in expression.predictions
         if number != 0.0
     )
-    return Function(terms, slopes, expression.constant)
+    return Combination(terms, slopes, expression.constant)

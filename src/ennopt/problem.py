@@ -104,7 +104,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function:
+class Combination:
     """A sum of predictions, a linear function of the inputs and a constant.
 
     Risks are pessimistic: low where the function is to be large.
@@ -123,10 +123,10 @@ class Function:
     inputs: Array
     constant: float = 0.0
 
-    def negated(self) -> Function:
+    def negated(self) -> Combination:
         """Minus the function; its risks are then low where it is large."""
         terms = tuple(replace(term, factor=-term.factor) for term in self.terms)
-        return Function(terms, -self.inputs, -self.constant)
+        return Combination(terms, -self.inputs, -self.constant)
 
     def values(self, points: Array) -> Array:
         """At many points, (num_points,)."""
@@ -155,7 +155,7 @@ class Limit:
         What the user states is this times the function: -1 for an upper limit.
     """
 
-    function: Function
+    function: Combination
     least: float
     text: str = "a limit"
     sign: float = 1.0
@@ -187,7 +187,7 @@ class Problem:
     domain: Domain
     sense: Sense = "max"
     output: Output = None
-    goal: Function = None  # type: ignore[assignment]
+    goal: Combination = None  # type: ignore[assignment]
     limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Problem:
         d = self.domain.num_inputs
         if self.goal is None:
             term = Term(self.ensemble, output=self.output)
-            object.__setattr__(self, "goal", Function((term,), np.zeros(d)))
+            object.__setattr__(self, "goal", Combination((term,), np.zeros(d)))
         for function in self.functions():
             for ensemble in (self.ensemble, *(t.ensemble for t in function.terms)):
                 if ensemble.num_inputs != d:
@@ -216,7 +216,7 @@ class Problem:
                 "model."
             )
 
-    def functions(self) -> Iterator[Function]:
+    def functions(self) -> Iterator[Combination]:
         """The goal, then those of the limits."""
         yield self.goal
         for limit in self.limits:
@@ -250,7 +250,7 @@ class Problem:
         main = Term(self.ensemble, output=self.output)
         return main.chosen(self.ensemble.member_values(x))
 
-    def _sizes(self, function: Function) -> list[float]:
+    def _sizes(self, function: Combination) -> list[float]:
         """Largest absolute sums: of a function, and inside any member."""
         total, inside = float(np.abs(function.inputs) @ self.domain.reach), 0.0
         total += abs(function.constant)

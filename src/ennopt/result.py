@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +83,16 @@ class Limits:
         limit = self.threshold
         if limit is not None and not (isinstance(limit, Real) and math.isfinite(limit)):
             raise ValueError(f"Expected a finite threshold or None, got {limit!r}.")
+
+    def plain(self) -> dict[str, float | None]:
+        """For a record: ``None`` for no limit, and a threshold only if there is one."""
+        found = {
+            name: None if value is None or math.isinf(value) else value
+            for name, value in asdict(self).items()
+        }
+        if self.threshold is None:
+            del found["threshold"]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-class Recorder(Protocol):
+class Listener(Protocol):
     """Listens to a search."""
 
     def hear(self, lines: Array) -> None:
@@ -103,7 +103,7 @@ class Tools:
     seed: int = 0
     executor: Executor | None = None
     callback: Callback | None = None
-    recorder: Recorder | None = None
+    recorder: Listener | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):

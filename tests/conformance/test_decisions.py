@@ -14,7 +14,7 @@ import pytest
 from ennopt.embed import add_predictor_constr
 from ennopt.engine.box_search import BoxSearch
 from ennopt.network import Ensemble
-from ennopt.problem import Function, Limit, Problem, Term
+from ennopt.problem import Combination, Limit, Problem, Term
 from ennopt.result import Limits, Status
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Tools
@@ -36,7 +36,7 @@ def random_function(rng, domain, risks=LINEAR):
         risk = risks[int(rng.integers(len(risks)))]
         terms.append(Term(ensemble, float(rng.choice([1.0, -0.5, 2.0])), risk=risk))
     inputs = rng.normal(size=d) * (rng.random() < 0.5)
-    return Function(tuple(terms), inputs, float(rng.normal()))
+    return Combination(tuple(terms), inputs, float(rng.normal()))
 
 
 def problem_of(seed):

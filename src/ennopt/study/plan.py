@@ -383,10 +383,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
             label: repr(read_method(text)) for label, text in experiment.methods
         }
         limits = experiment.limits
-        plain["limits"] = {
-            name: value if math.isfinite(value) else None
-            for name, value in asdict(limits).items()
-        }
+        plain["limits"] = limits.plain()
         plain["limits_text"] = limits_as_text(limits)
         plain["threads"] = experiment.threads
     return plain

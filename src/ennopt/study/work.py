@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import sys
 import time
@@ -102,10 +101,7 @@ def line(
         "line": "run", "key": task.key, "experiment": task.experiment,
         "label": task.label, "subject": task.subject, "seed": task.seed,
         "kind": task.kind, "method": task.method,
-        "limits": {
-            name: value if math.isfinite(value) else None
-            for name, value in asdict(task.limits).items()
-        },
+        "limits": task.limits.plain(),
         "threads": task.threads,
         "outcome": "done" if error is None else "failed",
         "result": result, "facts": facts or {}, "error": error,
