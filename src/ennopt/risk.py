@@ -67,9 +67,10 @@ class Cvar:
 
     def respond(self, y: Array) -> Array:
         """The weighting in W with the least sum for predictions y."""
-        return _least_capped(y, self._cap(y.shape[-1]))
+        return _least_capped(y, self.cap(y.shape[-1]))
 
-    def _cap(self, count: int) -> float:
+    def cap(self, count: int) -> float:
+        """The largest weight of one of `count` members."""
         return min(1.0, 1.0 / (self.share * count))
 
     def lowest(self, count: int) -> float:
@@ -137,6 +138,11 @@ class MeanMinusStd:
         """The weighting in W with the least sum for predictions y."""
         count = y.shape[-1]
         off = y - y.mean(axis=-1, keepdims=True)
+        # A direction, whose sum must be zero however short it is: where members agree
+        # up to rounding, the first difference alone is not.
+        off = off - off.mean(axis=-1, keepdims=True)
+        most = np.abs(off).max(axis=-1, keepdims=True)
+        off = off / np.where(most > 0.0, most, 1.0)
         length = np.sqrt((off * off).sum(axis=-1, keepdims=True))
         unit = np.where(length > 0.0, off / np.where(length > 0.0, length, 1.0), 0.0)
         return np.asarray(self.mean / count - self.kappa / math.sqrt(count) * unit)

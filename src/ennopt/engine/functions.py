@@ -65,6 +65,9 @@ class Functions:
         self._multipliers = np.zeros((count, halves.count))
         self._weights: list[Array] = []  # of the outputs, for each function
         self._step = 0
+        # Weights stay as they are on nodes whose slopes do: what a node becomes does
+        # not depend on the others of its batch.
+        self._going: Flags = np.ones(count, dtype=bool)
         self.missed: Flags = np.zeros(count, dtype=bool)
         """Nodes on which a limit cannot be met, or not with the other half-spaces."""
         self.renewed: Flags = np.zeros((count, inner.model.num_limits), dtype=bool)
@@ -119,13 +122,7 @@ class Functions:
         sizes = np.abs(self._slopes).sum(axis=2) + np.abs(self._centres)
         count = len(self._model.pieces)
         margin = 4.0 * (count + 4) * UNIT * (shares * sizes).sum(axis=1)
-        problem = self._model.problem
-        function = (problem.weighting, *problem.limits.functions)[f]
-        for places, risk in function.groups:
-            outputs = np.concatenate([s[-1] for s in self._model.sizes])[list(places)]
-            heavy = 1.0 + len(places) * max(0.0, -risk.lowest(len(places)))
-            margin = margin + 32.0 * len(places) * UNIT * heavy * float(outputs.sum())
-        return np.asarray(margin)
+        return np.asarray(margin + self._model.group_rounding[f])
 
     def _shares(self, weights: Array) -> Array:
         """Of pieces, for weights of outputs (..., num_outputs)."""
@@ -162,7 +159,8 @@ class Functions:
                 y = self._outputs_at(self._z, weights)
                 target = function.respond(y)
                 trials += [weights + eta * (target - weights) for eta in STEPS]
-            weights = self._best(np.stack(trials, axis=1))
+            best = self._best(np.stack(trials, axis=1))
+            weights = np.where(self._going[:, None], best, weights)
         self._weights[1 + j] = weights
         form = self._joined(1 + j)
         least = float(problem.limits.least[j] - problem.slack[j])
@@ -203,7 +201,7 @@ class Functions:
 
     def _improved(self, function: Weighting) -> Array:
         """Weights of the objective, after some rounds of best response."""
-        weights = self._weights[0]
+        old = weights = self._weights[0]
         if function.is_fixed:
             return weights
         weights = self._best(np.stack([weights, *self._guides(0)], axis=1))
@@ -216,7 +214,7 @@ class Functions:
             trials = [weights]
             trials += [weights + scale * eta * (target - weights) for eta in STEPS]
             weights = self._best(np.stack(trials, axis=1))
-        return weights
+        return np.where(self._going[:, None], weights, old)
 
     # What the search asks after a bound.
 
@@ -256,6 +254,7 @@ class Functions:
 
     def improve_slopes(self, z: Array, step: float, going: Flags) -> None:
         """Best response of the slopes below ReLU, for all functions together."""
+        self._going = going
         self._set_coefficients(self._lagrangian())
         self._inner.improve_slopes(z, step, going)
 
