@@ -6,6 +6,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 Part = tuple[Array, Array, Array, Array]
+Group = tuple[list[int], int, float, float]
+Function = tuple[Array, list[Group], float, float, float, float, float]
 
 def instruction_sets() -> list[str]: ...
 def bound_boxes(
@@ -41,7 +43,10 @@ class Model:
         noise: float,
         gamma: float,
         activations: list[list[list[tuple[int, float]]]],
+        functions: list[Function],
+        pieces: list[tuple[int, int, int, float]],
     ) -> Model: ...
+    def guide(self, x: Array) -> None: ...
     def evaluate(self, x: Array) -> float: ...
 
 class BoxLayout:

@@ -98,6 +98,56 @@ void activate(Layer& layer, const Activations& all, std::size_t k) {
   }
 }
 
+// Functions of the outputs as (weights, groups, least, accepted, relaxed, spread, rounding),
+// groups as (outputs, kind, amount, mean), pieces as (stack, row, output, sign).
+using GroupPart = std::tuple<std::vector<int>, int, double, double>;
+using FunctionPart =
+    std::tuple<Vector, std::vector<GroupPart>, double, double, double, double, double>;
+using PiecePart = std::tuple<int, int, int, double>;
+
+void add_functions(Model& model, const std::vector<FunctionPart>& functions,
+                   const std::vector<PiecePart>& pieces) {
+  auto expect = [](bool fits) {
+    if (!fits) throw std::invalid_argument("Expected functions of the outputs of all stacks.");
+  };
+  for (const Stack& stack : model.stacks) {
+    model.outputs += stack.output().rows;
+    model.widest = std::max(model.widest, stack.output().rows);
+    if (stack.layers.size() < 2) continue;
+    const Layer& last = stack.layers[stack.layers.size() - 2];
+    model.largest = std::max(model.largest, last.first + last.rows - stack.layers[0].first);
+  }
+  for (const auto& [stack, row, output, sign] : pieces) {
+    expect(stack >= 0 && stack < int(model.stacks.size()) && row >= 0 &&
+           row < model.stacks[stack].output().rows && output >= 0 && output < model.outputs);
+    model.pieces.push_back({stack, row, output, sign});
+  }
+  for (const auto& [weights, groups, least, accepted, relaxed, spread, rounding] : functions) {
+    expect(int(weights.shape(0)) == model.outputs);
+    Function function{copied(weights), {}, least, accepted, relaxed, spread, rounding, {}};
+    for (const auto& [outputs, kind, amount, mean] : groups) {
+      expect(kind >= 0 && kind <= int(Risk::absolute) && !outputs.empty());
+      for (int output : outputs) expect(output >= 0 && output < model.outputs);
+      function.groups.push_back({outputs, Risk(kind), amount, mean});
+    }
+    model.functions.push_back(std::move(function));
+  }
+  // Of a last hidden layer, neurons that no piece rewards.
+  for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+    const Stack& stack = model.stacks[m];
+    const std::size_t hidden = stack.layers.size() - 1;
+    if (hidden < 2) continue;
+    const Layer &layer = stack.layers[hidden - 1], &out = stack.output();
+    for (int r = 0; r < layer.rows; ++r) {
+      bool below = true;
+      for (const Piece& piece : model.pieces)
+        if (piece.stack == int(m))
+          below &= piece.sign * out.weights[std::size_t(piece.row) * out.cols + r] <= 0.0;
+      model.only_below[layer.first + r] = below;
+    }
+  }
+}
+
 std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
                                   const Vector& lower, const Vector& upper,
                                   const Matrix& slopes, const Vector& sides,
@@ -106,7 +156,9 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
                                   const std::vector<std::tuple<Matrix, Matrix, int>>& near,
                                   bool outer, double unit, double spread, double noise,
                                   double gamma,
-                                  const std::vector<Activations>& activations) {
+                                  const std::vector<Activations>& activations,
+                                  const std::vector<FunctionPart>& functions,
+                                  const std::vector<PiecePart>& pieces) {
   auto model = std::make_shared<Model>();
   model->inputs = int(lower.shape(0));
   const bool fits = upper.shape(0) == lower.shape(0) && slopes.shape(0) == sides.shape(0) &&
@@ -156,7 +208,7 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
       }
       stack.layers.push_back(std::move(layer));
     }
-    if (stack.output().rows != 1)
+    if (stack.output().rows != 1 && functions.empty())
       throw std::invalid_argument("Expected one output over each stack.");
     model->output_error += stack.output().error[0];
     const int hidden = int(parts.size()) - 1;
@@ -167,6 +219,9 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
     model->deepest = std::max(model->deepest, int(parts.size()));
     model->stacks.push_back(std::move(stack));
   }
+  if (!functions.empty() && model->smooth)
+    throw std::invalid_argument("Expected ReLU, got another activation.");
+  if (!functions.empty()) add_functions(*model, functions, pieces);
   return model;
 }
 
@@ -299,11 +354,17 @@ NB_MODULE(_kernel, m) {
                   nb::arg("upper"), nb::arg("slopes"), nb::arg("sides"), nb::arg("inner"),
                   nb::arg("whole"), nb::arg("lists"), nb::arg("near"), nb::arg("outer"),
                   nb::arg("unit"), nb::arg("spread"), nb::arg("noise"), nb::arg("gamma"),
-                  nb::arg("activations"))
+                  nb::arg("activations"), nb::arg("functions"), nb::arg("pieces"))
+      .def("guide",
+           [](Model& model, const Vector& x) {
+             if (int(x.shape(0)) != model.inputs)
+               throw std::invalid_argument("Expected one number for each input.");
+             guide(model, x.data());
+           })
       .def("evaluate", [](const Model& model, const Vector& x) {
         if (int(x.shape(0)) != model.inputs)
           throw std::invalid_argument("Expected one number for each input.");
-        std::vector<double> buffer(2 * (model.widest + 1));
+        std::vector<double> buffer(forward_doubles(model));
         return evaluate(model, x.data(), buffer.data());
       });
   nb::class_<BoxLayout>(m, "BoxLayout")
@@ -355,6 +416,8 @@ NB_MODULE(_kernel, m) {
                throw std::invalid_argument("Expected a set without regions around data.");
              if (model->smooth)
                throw std::invalid_argument("Expected ReLU, got another activation.");
+             if (model->several())
+               throw std::invalid_argument("Expected a sum of outputs, got functions.");
              new (self) Signs(model, table_named(name), copied(low), copied(high));
            },
            nb::arg("model"), nb::arg("low"), nb::arg("high"),

@@ -13,8 +13,9 @@ double ascend(const Model& model, double* x, double* scratch);
 std::size_t ascent_doubles(const Model& model);
 
 // Whether a point of the box, with values that its inputs may take, is in all
-// half-spaces, with room for rounding, and in all regions around data. False if there are
-// convex regions, which only half-spaces are known of.
-bool feasible(const Model& model, const double* x);
+// half-spaces, with room for rounding, in all regions around data, and meets all limits.
+// False if there are convex regions, which only half-spaces are known of. `buffer` is that
+// of `evaluate`.
+bool feasible(const Model& model, const double* x, double* buffer);
 
 }  // namespace ennopt

@@ -20,68 +20,76 @@ struct Majorant {
     margin = splat(model.output_error);
     for (int p = 0; p < d; ++p) w.form[p] = w.base[p] = Vec{};
     for (std::size_t m = 0; m < model.stacks.size(); ++m) {
-      const Stack& stack = model.stacks[m];
       at.index = int(m);
-      const Layer& out = stack.output();
-      const int hidden = int(stack.layers.size()) - 1;
-      c += out.bias[0];
-      base += out.bias[0];
-      if (hidden == 0) {
-        for (int p = 0; p < d; ++p) {
-          const Vec g = out.weights[p] * w.radius[p];
-          w.form[p] += g;
-          w.base[p] += g;
-          c += out.weights[p] * w.centre[p];
-          base += out.weights[p] * w.centre[p];
-        }
-        continue;
-      }
-      Vec* row = w.ahead;
-      for (int i = 0; i < at.actives(hidden - 1); ++i)
-        row[i] = splat(out.weights[at.active(hidden - 1)[i]]);
-      for (int s = hidden - 1; s >= 1; --s) {
-        const Layer& layer = stack.layers[s];
-        const int count = at.actives(s);
-        const int* list = at.active(s);
-        Vec sum = Vec{};  // of this layer alone: long sums round more
-        for (int i = 0; i < count; ++i) {
-          const int n = layer.first + list[i];
-          w.coefficient[n] = row[i];
-          const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
-          row[i] = plus * w.slope[n] + minus * w.alpha[n];
-          margin += vabs(row[i]) * layer.error[list[i]];
-          sum += plus * w.shift[n] + row[i] * layer.bias[list[i]];
-        }
-        c += sum;
-        base += sum;
-        transposed(layer, row, list, count, at.active(s - 1), at.actives(s - 1), w.trial);
-        for (int i = 0; i < at.actives(s - 1); ++i) row[i] = w.trial[i];
-      }
-      const Layer& layer = stack.layers[0];
-      const FirstLayer f = at.first();
-      // Of this stack alone: long sums round more.
-      Vec sum = Vec{}, fixed_sum = Vec{}, *form = w.gnew, *stable = w.gopen;
-      for (int p = 0; p < d; ++p) form[p] = stable[p] = Vec{};
-      for (int i = 0; i < at.actives(0); ++i) {
-        const int r = at.active(0)[i], n = layer.first + r;
-        w.coefficient[n] = row[i];
-        margin += keep(at.alive(n), vabs(row[i])) * layer.error[r];
-        const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
-        const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
-        const Vec* wr = f.slopes + std::size_t(r) * d;
-        sum += plus * w.shift[n] + slope * f.centre[r];
-        for (int p = 0; p < d; ++p) form[p] += slope * wr[p];
-        if (any(w.on[n])) {
-          const Vec fixed = keep(w.on[n], row[i]);
-          fixed_sum += fixed * f.centre[r];
-          for (int p = 0; p < d; ++p) stable[p] += fixed * wr[p];
-        }
-      }
-      c += sum;
-      base += fixed_sum;
-      for (int p = 0; p < d; ++p) w.form[p] += form[p], w.base[p] += stable[p];
+      add(at, model.stacks[m], 0, 1.0, w.coefficient, 0, c, base, margin);
     }
     return c;
+  }
+
+  // Adds one output of a stack, or minus it, to all that; what multiplies neuron n's output
+  // becomes coefficient[n - from].
+  [[gnu::always_inline]] inline void add(Bounder at, const Stack& stack, int output,
+                                         double sign, Vec* coefficient, int from, Vec& c,
+                                         Vec& base, Vec& margin) const {
+    const Layer& out = stack.output();
+    const double* weights = out.weights.data() + std::size_t(output) * out.cols;
+    const int hidden = int(stack.layers.size()) - 1;
+    c += sign * out.bias[output];
+    base += sign * out.bias[output];
+    if (hidden == 0) {
+      for (int p = 0; p < d; ++p) {
+        const Vec g = sign * weights[p] * w.radius[p];
+        w.form[p] += g;
+        w.base[p] += g;
+        c += sign * weights[p] * w.centre[p];
+        base += sign * weights[p] * w.centre[p];
+      }
+      return;
+    }
+    Vec* row = w.ahead;
+    for (int i = 0; i < at.actives(hidden - 1); ++i)
+      row[i] = splat(sign * weights[at.active(hidden - 1)[i]]);
+    for (int s = hidden - 1; s >= 1; --s) {
+      const Layer& layer = stack.layers[s];
+      const int count = at.actives(s);
+      const int* list = at.active(s);
+      Vec sum = Vec{};  // of this layer alone: long sums round more
+      for (int i = 0; i < count; ++i) {
+        const int n = layer.first + list[i];
+        coefficient[n - from] = row[i];
+        const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
+        row[i] = plus * w.slope[n] + minus * w.alpha[n];
+        margin += vabs(row[i]) * layer.error[list[i]];
+        sum += plus * w.shift[n] + row[i] * layer.bias[list[i]];
+      }
+      c += sum;
+      base += sum;
+      transposed(layer, row, list, count, at.active(s - 1), at.actives(s - 1), w.trial);
+      for (int i = 0; i < at.actives(s - 1); ++i) row[i] = w.trial[i];
+    }
+    const Layer& layer = stack.layers[0];
+    const FirstLayer f = at.first();
+    // Of this stack alone: long sums round more.
+    Vec sum = Vec{}, fixed_sum = Vec{}, *form = w.gnew, *stable = w.gopen;
+    for (int p = 0; p < d; ++p) form[p] = stable[p] = Vec{};
+    for (int i = 0; i < at.actives(0); ++i) {
+      const int r = at.active(0)[i], n = layer.first + r;
+      coefficient[n - from] = row[i];
+      margin += keep(at.alive(n), vabs(row[i])) * layer.error[r];
+      const Vec plus = vmax(row[i], Vec{}), minus = vmin(row[i], Vec{});
+      const Vec slope = plus * w.slope[n] + minus * w.alpha[n];
+      const Vec* wr = f.slopes + std::size_t(r) * d;
+      sum += plus * w.shift[n] + slope * f.centre[r];
+      for (int p = 0; p < d; ++p) form[p] += slope * wr[p];
+      if (any(w.on[n])) {
+        const Vec fixed = keep(w.on[n], row[i]);
+        fixed_sum += fixed * f.centre[r];
+        for (int p = 0; p < d; ++p) stable[p] += fixed * wr[p];
+      }
+    }
+    c += sum;
+    base += fixed_sum;
+    for (int p = 0; p < d; ++p) w.form[p] += form[p], w.base[p] += stable[p];
   }
 
   // out[j] = sum_i row[i] * W[list[i]][columns[j]]
@@ -203,6 +211,16 @@ struct Majorant {
     return value;
   }
 
+  // How far the lines of a neuron are off whose output counts `a` times, where its sign
+  // holds, and the width of its range.
+  [[gnu::always_inline]] inline Vec error_of(int n, Vec a, Vec& width) const {
+    const Vec low = w.low[n], high = w.high[n];
+    width = pick(w.unstable[n], high - low, splat(1.0));
+    const Vec above = a * w.shift[n];
+    const Vec below = -a * vmax((1.0 - w.alpha[n]) * high, -w.alpha[n] * low);
+    return keep(w.unstable[n], pick(a > 0.0, above, below));
+  }
+
   // Smear: the relaxation error of every unstable neuron, attributed to the inputs its
   // forms depend on. The small term in the majorant keeps scores from being all zero.
   // Returns the sum of all errors: how far the majorant can be above the objective where
@@ -216,21 +234,23 @@ struct Majorant {
         for (int r = 0; r < layer.rows; ++r) {
           const int n = layer.first + r;
           if (!any(w.unstable[n])) continue;
-          const Vec low = w.low[n], high = w.high[n], a = w.coefficient[n];
-          const Vec width = pick(w.unstable[n], high - low, splat(1.0));
-          const Vec above = a * w.shift[n];
-          const Vec below = -a * vmax((1.0 - w.alpha[n]) * high, -w.alpha[n] * low);
-          const Vec error = keep(w.unstable[n], pick(a > 0.0, above, below));
+          Vec width;
+          const Vec error = error_of(n, w.coefficient[n], width);
           const Vec gap = error / width;
           errors += error;
           const Vec* smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }
+    add_floor(errors);
+    return errors;
+  }
+
+  // What every input is blamed for.
+  void add_floor(Vec errors) const {
     for (int p = 0; p < d; ++p) {
       const double width = model.set.upper[p] - model.set.lower[p];
       w.score[p] += kWidthFloor * errors * (2.0 / (width > 0.0 ? width : 1.0)) * w.radius[p];
     }
-    return errors;
   }
 };

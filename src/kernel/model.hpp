@@ -1,7 +1,8 @@
 // The problem as plain arrays, shared by all instruction sets.
 //
 // Stacks of hidden layers, each with an output over it; the objective is the sum of the
-// outputs. The feasible set is a box and half-spaces. Neurons are numbered stack by
+// outputs. Or several outputs over a stack, and functions of all outputs: an objective and
+// limits. The feasible set is a box and half-spaces. Neurons are numbered stack by
 // stack, layer by layer.
 #pragma once
 
@@ -31,7 +32,7 @@ struct Layer {
 };
 
 struct Stack {
-  std::vector<Layer> layers;  // hidden layers, then the output over them (one row)
+  std::vector<Layer> layers;  // hidden layers, then the outputs over them: one row for sums
   const Layer& output() const { return layers.back(); }
 };
 
@@ -92,6 +93,30 @@ struct Set {
   }
 };
 
+// An output, or minus an output: what functions are sums of with weights of at least zero.
+struct Piece {
+  int stack = 0, row = 0, output = 0;
+  double sign = 1.0;
+};
+
+// Outputs whose weights are those of a risk, as in src/ennopt/risk.py: between zero and a
+// cap, or mean / count less kappa times the direction of a deviation.
+enum class Risk : std::uint8_t { capped, deviation, absolute };
+struct Group {
+  std::vector<int> outputs;
+  Risk kind = Risk::capped;
+  double amount = 1.0, mean = 1.0;  // the cap, or kappa; the mean's factor
+};
+
+// The least of many weighted sums of outputs; a limit is that it is at least `least`.
+struct Function {
+  std::vector<double> weights;  // of all outputs; zero for those of groups
+  std::vector<Group> groups;
+  double least = 0.0, accepted = 0.0, relaxed = 0.0;  // with parts of the slack
+  double spread = 0.0, rounding = 0.0;  // over many points; of weights in their set
+  std::vector<double> guide;  // weights at a good point, if one is known
+};
+
 struct Model {
   int inputs = 0, neurons = 0, widest = 0, deepest = 0;
   std::vector<Stack> stacks;
@@ -107,10 +132,26 @@ struct Model {
   // Neurons of a last hidden layer that no output rewards only ever need the line below
   // ReLU, which holds without bounds.
   std::vector<std::uint8_t> only_below;  // neurons
+
+  // Without functions the objective is the sum of the outputs.
+  int outputs = 0, largest = 0;     // of all stacks; most neurons of a stack
+  std::vector<Piece> pieces;        // by output
+  std::vector<Function> functions;  // the objective, then the limits
+  bool several() const { return !functions.empty(); }
+  int limits() const { return several() ? int(functions.size()) - 1 : 0; }
 };
 
-// Objective at one point, through every neuron; `buffer` holds 2 * (widest + 1) numbers.
+// Objective at one point, through every neuron; `buffer` holds `forward_doubles` numbers.
 double evaluate(const Model& model, const double* x, double* buffer);
+inline std::size_t forward_doubles(const Model& model) {
+  return 2 * (std::size_t(model.widest) + 1) + 2 * std::size_t(model.outputs);
+}
+
+// Weights of all outputs that are the least for a function, given the outputs.
+void respond(const Function& function, const double* outputs, double* weights);
+
+// Tells functions which weights they have at a good point.
+void guide(Model& model, const double* x);
 
 // A box of inputs, the half-spaces of the set that count there, and bounds of the neurons,
 // then of a x - s of those half-spaces a x >= s; somebody else's arrays.
@@ -166,7 +207,7 @@ struct BoxLayout {
   }
   // Other neurons than ReLU have no states.
   static BoxLayout of(const Model& model) {
-    return {model.inputs, model.smooth ? 0 : model.neurons};
+    return {model.inputs, model.smooth ? 0 : model.neurons, 1 + model.limits()};
   }
 };
 
@@ -226,8 +267,10 @@ struct BoundTable {
   using Bound = double (*)(const Model&, const Settings&, const BoxLayout&, double cutoff,
                            double* const* nodes, int count, Outcome* outcomes,
                            void* scratch, const Trace* trace);
-  Bound relu, smooth;
-  Bound bound(const Model& model) const { return model.smooth ? smooth : relu; }
+  Bound relu, smooth, functions;
+  Bound bound(const Model& model) const {
+    return model.several() ? functions : model.smooth ? smooth : relu;
+  }
   std::size_t (*program_bytes)(const Model&);
   // Solves the linear program of one node of signs.
   void (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,

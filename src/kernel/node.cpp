@@ -22,6 +22,11 @@ double ENNOPT_SMOOTH(const Model& model, const Settings& settings, const BoxLayo
                      double cutoff, double* const* nodes, int count, Outcome* outcomes,
                      void* scratch, const Trace* trace);
 
+// Bounds boxes for several functions of the outputs: functions.cpp.
+double ENNOPT_FUNCTIONS(const Model& model, const Settings& settings, const BoxLayout& layout,
+                        double cutoff, double* const* nodes, int count, Outcome* outcomes,
+                        void* scratch, const Trace* trace);
+
 namespace {
 
 #include "simd.hpp"
@@ -175,7 +180,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
 
 extern const BoundTable ENNOPT_TABLE;
 const BoundTable ENNOPT_TABLE{ENNOPT_NAME, kLanes, scratch_bytes,
-                              bound<Bounder, Majorant>, ENNOPT_SMOOTH, program_bytes,
-                              program};
+                              bound<Bounder, Majorant>, ENNOPT_SMOOTH, ENNOPT_FUNCTIONS,
+                              program_bytes, program};
 
 }  // namespace ennopt

@@ -1,5 +1,6 @@
 // The bound of a batch of boxes, one per lane, by the layers and the sum that it is given:
-// those of ReLU (node.cpp) or of other activations (smooth.cpp). The specification is
+// those of ReLU (node.cpp) or of other activations (smooth.cpp), or several functions of
+// the outputs of the former (functions.cpp). The specification is
 // src/ennopt/engine/node.py.
 #pragma once
 
@@ -44,11 +45,11 @@ double least(Vec a) {
   return found;
 }
 
-// The cut, if there is a cutoff, and the half-spaces of the feasible set.
+// The cut, if there is a cutoff, the limits, and the half-spaces of the feasible set.
 HalfSpaces half_spaces(const Model& model, Work& w, double cutoff, Vec constant) {
   const int d = model.inputs;
   HalfSpaces halves{w.half_spaces, 0, model.unit, w.moved_by, w.tied_by, w.way};
-  auto add = [&](auto slope, Vec s, Vec size) {
+  auto add = [&](auto slope, Vec s, Vec size, bool always) {
     Vec* scaled = w.scaled + std::size_t(halves.count) * d;
     Vec* inverse = w.inverse + std::size_t(halves.count) * d;
     HalfSpace half{scaled, inverse, s, Vec{}};
@@ -64,11 +65,14 @@ HalfSpaces half_spaces(const Model& model, Work& w, double cutoff, Vec constant)
     half.s = vmin(half.s + model.unit * size, splat(kLargest));  // no cut yet: infinite
     const bool cuts = any(half.s < half.size);  // else all of the box is in it
     half.size += vabs(half.s);
-    if (cuts || halves.count == 0) w.half_spaces[halves.count++] = half;
+    if (cuts || always || halves.count == 0) w.half_spaces[halves.count++] = half;
   };
   if (std::isfinite(cutoff))
     add([&](int p) { return w.cut[p]; }, constant - cutoff,
-        vabs(constant) + std::fabs(cutoff));
+        vabs(constant) + std::fabs(cutoff), true);
+  for (int j = 0; j < model.limits(); ++j)
+    add([&](int p) { return w.limit_slopes[j * d + p]; }, w.limit_constants[j],
+        vabs(w.limit_constants[j]), true);
   // Of many half-spaces those that cut most: any of them give a bound.
   double steepest = kInfinity;
   if (model.set.half_spaces() > kMostHalfSpaces) {
@@ -87,11 +91,11 @@ HalfSpaces half_spaces(const Model& model, Work& w, double cutoff, Vec constant)
     steepest = w.ranked[kMostHalfSpaces - 1];
   }
   for (int k = 0; k < model.set.half_spaces(); ++k) {
-    if (halves.count > kMostHalfSpaces) break;
+    if (halves.count > kMostHalfSpaces + model.limits()) break;
     if (steepest < kInfinity && w.depths[k] > steepest) continue;
     const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
     const double side = model.set.sides[k];
-    add([&](int p) { return splat(slopes[p]); }, splat(-side), splat(std::fabs(side)));
+    add([&](int p) { return splat(slopes[p]); }, splat(-side), splat(std::fabs(side)), false);
   }
   return halves;
 }
@@ -155,11 +159,14 @@ Mask round_inwards(const Set& set, int d, Vec* lower, Vec* upper) {
   return empty;
 }
 
+struct Functions;
+
 template <class Layers, class Sum>
 double bound(const Model& model, const Settings& settings, const BoxLayout& layout,
              double cutoff, double* const* nodes, int count, Outcome* outcomes,
              void* scratch, const Trace* trace) {
   constexpr bool kSmooth = !std::is_same_v<Layers, Bounder>;
+  constexpr bool kSeveral = std::is_same_v<Sum, Functions>;
   Arena arena{aligned(scratch)};
   Work w(model, arena);
   const int d = model.inputs;
@@ -177,6 +184,12 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       w.upper[p][lane] = layout.upper(node)[p];
       w.cut[p][lane] = layout.cut(node)[p];
     }
+    if constexpr (kSeveral)
+      for (int j = 0; j < model.limits(); ++j) {
+        w.limit_constants[j][lane] = *layout.constant(node, 1 + j);
+        for (int p = 0; p < d; ++p)
+          w.limit_slopes[j * d + p][lane] = layout.cut(node, 1 + j)[p];
+      }
     states[lane] = layout.states(node);
     pasts[lane] = Past::of(*layout.past(node));
     first[lane] = pasts[lane].again ? 0 : -1;
@@ -194,6 +207,12 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
                    w.upper, old_top);
     best = vmin(best, old_top);
   }
+  if constexpr (kSeveral)
+    for (int j = 0; j < model.limits(); ++j) {
+      Vec largest;
+      infeasible |= clip(w.limit_slopes + j * d, w.limit_constants[j], 0.0,
+                         model.reach.data(), model.unit, d, w.lower, w.upper, largest);
+    }
   for (int k = 0; k < model.set.half_spaces(); ++k) {
     const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
     for (int p = 0; p < d; ++p) w.slopes_of_set[p] = splat(slopes[p]);
@@ -254,6 +273,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
   // 3. Majorant and slope steps.
   const double measure = std::fmax(std::fabs(cutoff), model.spread);
   Sum majorant{model, w, d};
+  if constexpr (kSeveral) majorant.first = cutting ? 1 : 0;
   Vec best_constant = Vec{}, least = splat(kInfinity), margin = Vec{};
   Vec c, base, error, value;
   auto keep_best = [&](Mask better) {
@@ -269,10 +289,20 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     keep_best((value < least) & (step == 0 ? all() : go));
     argument(w.form, d, halves, w.multipliers, w.point);
     go &= ~(least + margin <= cutoff);
-    go &= splat(step) < step_limit(least, cutoff, measure, settings.max_steps);
+    Vec limit = step_limit(least, cutoff, measure, settings.max_steps);
+    if constexpr (kSeveral) {
+      majorant.note(w.point);
+      infeasible |= majorant.missed;
+      go &= ~infeasible;
+      for (int j = 0; j < model.limits(); ++j)
+        limit = vmax(limit, step_limit(w.over[j], 0.0, model.functions[1 + j].spread,
+                                       settings.max_steps));
+    }
+    go &= splat(step) < limit;
     if constexpr (kSmooth) break;
     else {
       if (!any(go)) break;
+      if constexpr (kSeveral) majorant.share_lagrangian();
       majorant.walk(bounder, w.point, false, 0.5 / (step + 1), go);
     }
   }
@@ -280,13 +310,16 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
   for (int p = 0; p < d; ++p) promised += w.form[p] * w.point[p];
   if constexpr (!kSmooth)
     if (settings.output_lines && any(~closed & ~(least + margin <= cutoff))) {
+      if constexpr (kSeveral) majorant.share_objective();
       value = majorant.anchor(bounder, base, c, value);
       keep_best(value < least);
     }
+  if constexpr (kSeveral) closed |= infeasible;
   best = pick(infeasible, splat(-kInfinity), vmin(least + margin, best));
   closed |= best <= cutoff;
   Vec reached;
-  if constexpr (kSmooth) reached = majorant.values(w.point);
+  if constexpr (kSeveral) reached = majorant.merits();
+  else if constexpr (kSmooth) reached = majorant.values(w.point);
   else reached = majorant.walk(bounder, w.point, true, 0.0, none());
 
   // 4. The new cut, in original coordinates, and the clip by it. The children keep the
@@ -320,6 +353,8 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
 
   // 5. Where to branch.
   promised -= majorant.scores();
+  Mask wrong = none();
+  if constexpr (kSeveral) wrong = majorant.fell_short();
   for (int n = 0; n < layout.neurons; ++n)
     w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
                       pick(w.on[n], splat(kOn), splat(kOff)));
@@ -335,6 +370,7 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
       layout.upper(node)[p] = w.upper[p][lane];
       outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];
     }
+    if constexpr (kSeveral) majorant.inherit(layout, node, lane);
     outcome.value = reached[lane];
     std::uint8_t* mine = layout.states(node);
     for (int n = 0; n < layout.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
@@ -354,7 +390,10 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     // Where all signs hold the objective is at most the errors below the majorant. If it
     // falls short of that, a sign decided under an older cut does not hold here: the
     // children decide all of them anew.
-    if (!kSmooth && promised[lane] > cutoff) {
+    if constexpr (kSeveral) {
+      outcome.doubted = wrong[lane];
+      if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
+    } else if (!kSmooth && promised[lane] > cutoff) {
       outcome.value = evaluate(model, outcome.point, w.forward);
       outcome.doubted = outcome.value < promised[lane];
       if (outcome.doubted) std::memset(mine, kFresh, model.neurons);

@@ -105,6 +105,7 @@ void Boxes::root(double* node) const {
   *layout_.bound(node) = *layout_.constant(node) = kInfinity;
   std::copy(set.lower.begin(), set.lower.end(), layout_.lower(node));
   std::copy(set.upper.begin(), set.upper.end(), layout_.upper(node));
+  for (int j = 1; j < layout_.cuts; ++j) *layout_.constant(node, j) = kInfinity;
   std::memset(layout_.states(node), kFresh, layout_.neurons);
 }
 
@@ -122,7 +123,7 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
   for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
   const double operations = table_->bound(*model_)(*model_, settings_, layout_, cutoff,
                                                    nodes, count, outcomes, rest, nullptr);
-  if (model_->smooth) return operations;
+  if (model_->smooth || model_->several()) return operations;
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
     if (outcomes[i].doubted || settings_.programs == 0) continue;

@@ -36,6 +36,8 @@ class Scheme {
   void narrow(const double* slopes, const double* sides, std::size_t count) {
     model_->set.narrow(slopes, sides, count);
   }
+  // Functions learn their weights at a good point. Not while boxes are being bounded.
+  void guide(const double* x) { ennopt::guide(*model_, x); }
 
  protected:
   std::shared_ptr<Model> model_;

@@ -143,7 +143,7 @@ bool Tree::offer_locked(const double* x, double value) {
 }
 
 bool Tree::offer(const double* x) {
-  std::vector<double> buffer(2 * (model_.widest + 1));
+  std::vector<double> buffer(forward_doubles(model_));
   const double value = evaluate(model_, x, buffer.data());
   std::lock_guard lock(mutex_);
   return offer_locked(x, value);
@@ -256,11 +256,16 @@ void Tree::meet(Crew& crew, Worker& worker, const Outcome& outcome) {
     worker.start[p] =
         set.nearest(p, std::clamp(outcome.point[p], set.lower[p], set.upper[p]));
   worker.x = worker.start;
-  double value = ascend(model_, worker.x.data(), worker.ascent.data());
-  if (!set.free() && !feasible(model_, worker.x.data())) {
+  double value, *scratch = worker.ascent.data();
+  auto missed = [&] {
+    return !(set.free() && model_.limits() == 0) && !feasible(model_, worker.x.data(), scratch);
+  };
+  if (!model_.several()) value = ascend(model_, worker.x.data(), scratch);
+  if (model_.several() || missed()) {
     worker.x = worker.start;
-    value = evaluate(model_, worker.x.data(), worker.ascent.data());
-    if (!feasible(model_, worker.x.data())) {
+    value = evaluate(model_, worker.x.data(), scratch);
+    if (model_.several() && !(value > value_.load())) return;
+    if (missed()) {
       std::lock_guard lock(mutex_);
       std::vector<double> own;
       if (candidates_.size() == kPool) {  // the oldest makes room
@@ -363,8 +368,15 @@ void Tree::explore_batches(Crew& crew, Worker& worker, Rest& rest) {
     worker.operations += scheme_->bound(cutoff, worker.nodes.data(), worker.count,
                                         worker.outcomes.data(), worker.scratch.data());
     int whole = 0;
+    if (model_.several()) {  // limits are missed nearly everywhere: the most promising one
+      const auto most = std::max_element(
+          worker.outcomes.begin(), worker.outcomes.begin() + worker.count,
+          [](const Outcome& one, const Outcome& two) { return one.value < two.value; });
+      meet(crew, worker, *most);
+    }
     for (int i = 0; i < worker.count; ++i) {
-      if (worker.outcomes[i].value > value_.load()) meet(crew, worker, worker.outcomes[i]);
+      if (!model_.several() && worker.outcomes[i].value > value_.load())
+        meet(crew, worker, worker.outcomes[i]);
       follow(worker, i, stack);
       worker.followed = i + 1;
       whole += worker.outcomes[i].whole;
@@ -385,6 +397,10 @@ void Tree::explore_batches(Crew& crew, Worker& worker, Rest& rest) {
 }
 
 std::int64_t Tree::explore(const Budget& budget) {
+  if (model_.several() && value() > guided_) {
+    scheme_->guide(points_.front().data());
+    guided_ = value();
+  }
   Crew crew;
   crew.budget = budget;
   crew.timed = budget.seconds < 1e9;  // a longer time does not fit the clock

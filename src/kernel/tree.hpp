@@ -137,6 +137,7 @@ class Tree {
   std::vector<std::pair<double, std::uint64_t>> heap_;
   std::vector<Rest> rests_;  // one for each thread
   std::atomic<double> value_, cutoff_;
+  double guided_ = -kInfinity;  // value of the point that gave risks their weights
   std::atomic<std::size_t> waiting_nodes_{0};
   double closed_ = -kInfinity;
   double operations_ = 0.0;

@@ -42,12 +42,19 @@ struct Work {
   Vec *g, *gnew, *gopen, *stable, *signs, *undecided, *tie;
   // The objective.
   Vec *form, *base, *best, *point, *ahead, *trial, *score;
+  // Limits that are inherited; functions of several outputs (functions.hpp).
+  Vec *limit_slopes, *limit_constants;
+  Vec *piece_slopes, *piece_centre, *piece_base, *piece_base_centre, *piece_margin;
+  Vec *piece_coefficient, *piece_error, *shares, *weights, *kept, *target, *tried, *heard;
+  Vec *outputs, *reached, *over, *tried_form, *tried_point;
+  double* alone;  // outputs and weights of one lane
+  int* every;     // 0, 1, 2 and so on
 
   Work(const Model& m, Arena& arena) {
     const std::size_t d = m.inputs, n = m.neurons, w = m.widest + 1, deep = m.deepest + 1;
     auto vec = [&](std::size_t count) { return arena.take<Vec>(count + 1); };
     lower = vec(d), upper = vec(d), centre = vec(d), radius = vec(d), cut = vec(d);
-    const std::size_t halves = 1 + m.set.half_spaces();
+    const std::size_t halves = 1 + m.limits() + m.set.half_spaces();
     slopes_of_set = vec(d), scaled = vec(halves * d), inverse = vec(halves * d);
     multipliers = vec(kTile * halves), moved_by = vec(d), tied_by = vec(d), way = vec(d);
     half_spaces = arena.take<HalfSpace>(halves), others = arena.take<HalfSpace>(halves);
@@ -55,7 +62,7 @@ struct Work {
     std::size_t few = 0;
     for (const Near& near : m.set.near) few = few > near.count ? few : near.count;
     lowest = vec(few * d), highest = vec(few * d);
-    forward = arena.take<double>(2 * (m.widest + 1)), at = arena.take<double>(d);
+    forward = arena.take<double>(forward_doubles(m)), at = arena.take<double>(d);
     low = vec(n), high = vec(n), slope = vec(n), shift = vec(n), under = vec(n);
     under_shift = vec(m.smooth ? n : 0), alpha = vec(n), coefficient = vec(n), smear = vec(n * d);
     unstable = arena.take<Mask>(n + 1), on = arena.take<Mask>(n + 1);
@@ -78,5 +85,15 @@ struct Work {
     tie = vec(d * kTile);
     form = vec(d), base = vec(d), best = vec(d), point = vec(d), score = vec(d);
     ahead = vec(2 * w), trial = vec(2 * (w > d ? w : d));
+    if (!m.several()) return;
+    const std::size_t k = m.pieces.size(), o = m.outputs, limits = m.limits();
+    limit_slopes = vec(limits * d), limit_constants = vec(limits);
+    piece_slopes = vec(k * d), piece_centre = vec(k), piece_margin = vec(k);
+    piece_base = vec(k * d), piece_base_centre = vec(k);
+    piece_coefficient = vec(k * m.largest), piece_error = vec(k), shares = vec(k);
+    weights = vec((1 + limits) * o), kept = vec(o), target = vec(o), tried = vec(o);
+    heard = vec(o), outputs = vec(o), reached = vec(limits), over = vec(limits);
+    tried_form = vec(d), tried_point = vec(d), alone = arena.take<double>(2 * o);
+    every = arena.take<int>(w > d ? w : d);
   }
 };

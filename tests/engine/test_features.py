@@ -57,8 +57,8 @@ def test_branching_on_inputs_handles_every_function(feature, problem):
 
 
 @CASES
-def test_the_kernel_is_of_a_plain_sum_of_single_outputs(feature, problem):
-    """No output but the first is dropped."""
+def test_the_kernel_drops_no_output_weight_or_risk(feature, problem):
     if kernel() is not None:
-        with pytest.raises(ValueError, match=f"without {feature.value}"):
-            compile_model(problem)
+        model, points = compile_model(problem), BOX.sample(9, np.random.default_rng(0))
+        found = [model.evaluate(x) for x in points]
+        np.testing.assert_allclose(found, problem.values(points), rtol=1e-12)

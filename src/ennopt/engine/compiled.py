@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ennopt.activations import ACTIVATIONS, ELU
-from ennopt.canonical import INPUT_SETS, Canonical, Feature
+from ennopt.canonical import ACCEPTED, INPUT_SETS, Canonical, Feature
 from ennopt.domain.rows import REPAIRED
+from ennopt.engine.nodes import FUNCTIONS, group_rounding, pieces_of
 from ennopt.network import Network
+from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Risk, Worst
+from ennopt.weighting import Weighting
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ennopt._kernel import Model
+    from ennopt._kernel import Function, Model
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +40,17 @@ def kernel() -> ModuleType | None:
 
 
 def compile_model(problem: Canonical) -> Model:
-    """The kernel's own copy of a problem whose objective is a plain sum of outputs.
+    """The kernel's own copy of a problem.
 
-    Stacks of hidden layers, an output over each, the box and the half-spaces of the
-    feasible set, and the sizes and errors of their rows.
+    Stacks of hidden layers, the outputs over each, the box and the half-spaces of the
+    feasible set, and the sizes and errors of their rows; functions of the outputs
+    unless the objective is their plain sum.
     """
     module = kernel()
     if module is None:
         raise ImportError("Expected the compiled kernel, got none. Check `kernel()`.")
-    problem.expect(INPUT_SETS | {Feature.ACTIVATIONS}, "the compiled kernel")
+    others = FUNCTIONS if problem.is_relu else {Feature.ACTIVATIONS}
+    problem.expect(INPUT_SETS | others, "the compiled kernel")
     stacks = [
         [
             (np.array(w), np.array(b), error, size)
@@ -68,8 +73,52 @@ def compile_model(problem: Canonical) -> Model:
         [(np.array(r.lower), np.array(r.upper), r.count) for r in domain.regions],
         bool(domain.convex), problem.unit, problem.spread, problem.noise, problem.gamma,
         [] if problem.is_relu else [_activations(n) for n in problem.networks],
+        [] if problem.is_sum else _functions(problem),
+        [] if problem.is_sum else [tuple(piece) for piece in pieces_of(problem)],
     )  # fmt: skip
     return model
+
+
+def _functions(problem: Canonical) -> list[Function]:
+    """The objective and the limits, in the order of `ennopt::Function`."""
+
+    def told(function: Weighting, *numbers: float) -> Function:
+        groups = [
+            (list(places), *_risk(risk, len(places)))
+            for places, risk in function.groups
+        ]
+        return (
+            np.array(function.weights), groups, *numbers,
+            group_rounding(problem, function),
+        )  # type: ignore[return-value]  # fmt: skip
+
+    limits = problem.limits
+    return [
+        told(problem.weighting, 0.0, 0.0, 0.0, problem.spread),
+        *(
+            told(
+                function, least, least - ACCEPTED * slack, least - slack, float(spread)
+            )
+            for function, least, slack, spread in zip(
+                limits.functions, limits.least.tolist(), problem.slack.tolist(),
+                problem.limit_spread, strict=True,
+            )
+        ),
+    ]  # fmt: skip
+
+
+def _risk(risk: Risk, count: int) -> tuple[int, float, float]:
+    """Number of its kind, cap or kappa, and the factor of the mean."""
+    match risk:
+        case Worst():
+            return 0, 1.0, 1.0
+        case Cvar():
+            return 0, risk.cap(count), 1.0
+        case MeanMinusStd():
+            return 1, float(risk.kappa), float(risk.mean)
+        case MeanMinusMad():
+            return 2, float(risk.kappa), float(risk.mean)
+    raise TypeError(f"Expected a risk that the kernel knows, got {risk!r}.")
 
 
 def _activations(network: Network) -> list[list[tuple[int, float]]]:

@@ -122,13 +122,7 @@ class Functions:
         sizes = np.abs(self._slopes).sum(axis=2) + np.abs(self._centres)
         count = len(self._model.pieces)
         margin = 4.0 * (count + 4) * UNIT * (shares * sizes).sum(axis=1)
-        problem = self._model.problem
-        function = (problem.weighting, *problem.limits.functions)[f]
-        for places, risk in function.groups:
-            outputs = np.concatenate([s[-1] for s in self._model.sizes])[list(places)]
-            heavy = 1.0 + len(places) * max(0.0, -risk.lowest(len(places)))
-            margin = margin + 32.0 * len(places) * UNIT * heavy * float(outputs.sum())
-        return np.asarray(margin)
+        return np.asarray(margin + self._model.group_rounding[f])
 
     def _shares(self, weights: Array) -> Array:
         """Of pieces, for weights of outputs (..., num_outputs)."""

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.bounds.rounding import UNIT
 from ennopt.canonical import INPUT_SETS, Canonical, Feature
 from ennopt.network import Array
+from ennopt.weighting import Weighting
 
 Flags = npt.NDArray[np.bool_]
 States = npt.NDArray[np.uint8]
@@ -82,7 +84,11 @@ class NodeModel:
         self.gamma, self.is_relu = problem.gamma, problem.is_relu
         # Other neurons than ReLU have no signs to remember.
         self.num_neurons = problem.num_neurons if self.is_relu else 0
-        self.pieces = _pieces(problem)
+        self.pieces = pieces_of(problem)
+        self.group_rounding = [
+            group_rounding(problem, function)
+            for function in (problem.weighting, *problem.limits.functions)
+        ]
         self.num_limits = problem.limits.count
         self.guides: list[Array] = []
         self.layout = BoxLayout(self.num_inputs, self.num_neurons, 1 + self.num_limits)
@@ -113,7 +119,7 @@ class NodeModel:
         self.sides = np.concatenate([self.sides, sides])
 
 
-def _pieces(problem: Canonical) -> tuple[Piece, ...]:
+def pieces_of(problem: Canonical) -> tuple[Piece, ...]:
     """The outputs that functions have with a weight above zero, or below."""
     functions = (problem.weighting, *problem.limits.functions)
     found, output = [], 0
@@ -125,6 +131,16 @@ def _pieces(problem: Canonical) -> tuple[Piece, ...]:
                 found.append(Piece(i, row, output, -1.0))
             output += 1
     return tuple(found)
+
+
+def group_rounding(problem: Canonical, function: Weighting) -> float:
+    """What weights that are in their set up to rounding may add to a function."""
+    sizes = np.concatenate([sizes[-1] for sizes in problem.row_sizes])
+    total = 0.0
+    for places, risk in function.groups:
+        heavy = 1.0 + len(places) * max(0.0, -risk.lowest(len(places)))
+        total += 32.0 * len(places) * UNIT * heavy * float(sizes[list(places)].sum())
+    return total
 
 
 @dataclass(frozen=True, slots=True)

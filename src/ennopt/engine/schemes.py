@@ -71,7 +71,9 @@ class Boxes:
     ) -> Tree:  # fmt: skip
         """An empty tree; see `Scheme`."""
         module, tolerance = kernel(), Tolerance.of(problem, gap)
-        if module is None or plain or not problem.is_sum:
+        # Functions of outputs behind other activations than ReLU are bounded in NumPy.
+        compiled = problem.is_sum or problem.is_relu
+        if module is None or plain or not compiled:
             boxes = PlainBoxes(problem, self.settings)
             return PlainTree(problem, boxes, tolerance, journal)
         own = module.Settings()
