@@ -14,7 +14,7 @@ from ennopt.engine.nodes import NodeModel, Nodes, NodeSettings
 from ennopt.engine.schemes import Boxes
 from ennopt.engine.tree import PlainTree
 from ennopt.network import Ensemble, Network
-from ennopt.problem import Function, Limit, Problem, Term
+from ennopt.problem import Combination, Limit, Problem, Term
 from ennopt.result import Limits, Status
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Tools
@@ -34,7 +34,7 @@ RISKS = {
 
 def cost(inputs):
     """A linear objective without networks."""
-    return Function((), np.linspace(-1.0, -0.3, inputs))
+    return Combination((), np.linspace(-1.0, -0.3, inputs))
 
 
 def reached(function, domain, rng, share):
@@ -47,20 +47,20 @@ def limited(kind, rng, inputs, widths, domain):
     one = random_ensemble(rng, 3, inputs, widths)
     two = random_ensemble(rng, 2, inputs, (6,))
     zero = np.zeros(inputs)
-    goal, bounds = Function((Term(one),), zero), [Function((Term(two),), zero)]
+    goal, bounds = Combination((Term(one),), zero), [Combination((Term(two),), zero)]
     if kind in RISKS:
-        goal, bounds = Function((Term(one, risk=RISKS[kind]),), zero), []
+        goal, bounds = Combination((Term(one, risk=RISKS[kind]),), zero), []
     elif kind == "cost":
         goal, bounds = cost(inputs), [goal]
     elif kind == "two limits":
-        bounds.append(Function((Term(one, 1.0, risk=Cvar(0.6)),), zero))
+        bounds.append(Combination((Term(one, 1.0, risk=Cvar(0.6)),), zero))
     elif kind == "uncertain":
-        bounds = [Function((Term(one, risk=MeanMinusStd(1.0, mean=0.0)),), zero)]
+        bounds = [Combination((Term(one, risk=MeanMinusStd(1.0, mean=0.0)),), zero)]
     elif kind == "worst of both":
-        goal = Function((Term(one, risk=Worst()),), zero)
-        bounds = [Function((Term(two, risk=Worst()),), zero)]
+        goal = Combination((Term(one, risk=Worst()),), zero)
+        bounds = [Combination((Term(two, risk=Worst()),), zero)]
     elif kind == "infeasible":
-        bounds = [Function((Term(two),), zero)]
+        bounds = [Combination((Term(two),), zero)]
     limits = tuple(
         Limit(function, reached(function, domain, rng, 0.3)) for function in bounds
     )
@@ -160,7 +160,7 @@ def test_a_search_ends_where_all_members_agree():
         for row in slopes
     ]
     ensemble, domain = Ensemble(members), Domain([-0.7, -0.9], [0.8, 0.6])
-    goal = Function((Term(ensemble, risk=MeanMinusStd(5.0)),), np.zeros(2))
+    goal = Combination((Term(ensemble, risk=MeanMinusStd(5.0)),), np.zeros(2))
     problem = Problem(ensemble, domain, "max", None, goal, ())
     result = BoxSearch().solve(problem, Tools(Limits(nodes=20_000)))
     assert result.status is Status.OPTIMAL

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ennopt.activations import ACTIVATIONS, ELU
-from ennopt.canonical import ACCEPTED, INPUT_SETS, Canonical, Feature
+from ennopt.canonical import INPUT_SETS, LIMIT_ACCEPTED, Canonical, Feature
 from ennopt.domain.rows import REPAIRED
 from ennopt.engine.nodes import FUNCTIONS, group_rounding, pieces_of
 from ennopt.network import Network
@@ -97,7 +97,7 @@ def _functions(problem: Canonical) -> list[Function]:
         told(problem.weighting, 0.0, 0.0, 0.0, problem.spread),
         *(
             told(
-                function, least, least - ACCEPTED * slack, least - slack, float(spread)
+                function, least, least - LIMIT_ACCEPTED * slack, least - slack, float(spread)
             )
             for function, least, slack, spread in zip(
                 limits.functions, limits.least.tolist(), problem.slack.tolist(),
