@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_conformance import TOLERANCE, compare, largest
+from test_conformance import TOLERANCE, compare, largest, settings_of
 from ways import MODULE, SETS, boxes_in, fresh
 
 from ennopt.canonical import Canonical
@@ -10,7 +10,7 @@ from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import compile_model
 from ennopt.engine.node import bound_nodes
-from ennopt.engine.nodes import NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
 from ennopt.engine.schemes import Boxes
 from ennopt.engine.tree import PlainTree
 from ennopt.network import Ensemble, Network
@@ -189,3 +189,52 @@ def test_search_with_functions_agrees_with_a_dense_grid(kind):
     assert result.value <= result.bound
     assert result.value >= best - 1e-4 * max(1.0, abs(best))
     assert Canonical.of(problem).contains(result.x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_and_limit_rows_hold_at_points_that_count(kind):
+    """At every sampled point that meets the limits and beats the cutoff.
+
+    Of equally good weights rounding chooses some, so kernel and specification may
+    differ; what both must be is true.
+    """
+    checked = 0
+    for seed, (inputs, widths) in enumerate([(2, (5, 4)), (4, (7,)), (3, (5, 4, 4))]):
+        rng = np.random.default_rng(seed)
+        domain = random_domain(rng, inputs)
+        problem = Canonical.of(limited(kind, rng, inputs, widths, domain))
+        model, compiled = NodeModel(problem), compile_model(problem)
+        points = domain.sample(1500, rng)
+        outputs = problem.outputs(points)
+        values = problem.weighting.values(outputs)
+        over = problem.limits.values(outputs) - problem.limits.least
+        level = float(np.quantile(values, 0.9))
+        rows = fresh(model, *boxes_in(domain, 9, rng)).packed()
+        for generation in range(4):
+            if generation == 2:
+                compiled.guide(points[np.argmax(values)])
+            cutoff = -np.inf if generation == 0 else level
+            before, name = Nodes.unpacked(rows, model), SETS[generation % len(SETS)]
+            found, told, *_ = MODULE.bound_boxes(
+                compiled, settings_of(NodeSettings()), rows, cutoff, name
+            )
+            after, closed = Nodes.unpacked(found, model), told[:, 0] == Fate.CLOSED
+            counts = np.all(over >= 0.0, axis=1) & (values > cutoff)
+            for i in range(len(rows)):
+                inside = np.all(
+                    (points >= before.lower[i]) & (points <= before.upper[i]), axis=1
+                )
+                mine = points[inside & counts]
+                checked += len(mine)
+                if not len(mine):
+                    continue
+                assert not closed[i]
+                assert np.all(values[inside & counts] <= after.bound[i])
+                assert np.all((mine >= after.lower[i]) & (mine <= after.upper[i]))
+                for j, row in enumerate(after.limits[i]):
+                    above = row[0] + mine @ row[1:] + 1e-12
+                    assert np.all(above >= over[inside & counts, j])
+            rows = found[~closed]
+            if not len(rows):
+                break
+    assert checked > 1000

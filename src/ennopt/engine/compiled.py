@@ -97,7 +97,8 @@ def _functions(problem: Canonical) -> list[Function]:
         told(problem.weighting, 0.0, 0.0, 0.0, problem.spread),
         *(
             told(
-                function, least, least - LIMIT_ACCEPTED * slack, least - slack, float(spread)
+                function, least, least - LIMIT_ACCEPTED * slack, least - slack,
+                float(spread),
             )
             for function, least, slack, spread in zip(
                 limits.functions, limits.least.tolist(), problem.slack.tolist(),
