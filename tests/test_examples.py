@@ -58,3 +58,29 @@ def test_the_recipe_is_the_best_of_all_choices_of_levels(capsys):
         points = points[points["cement"] + 2 * points["ash"] <= 520]
         assert model.predict(points).max() <= answer.bound
     assert "additive" in capsys.readouterr().out
+
+
+def test_the_cheapest_mix_reaches_50_mpa_by_every_member(capsys):
+    module = example("least_cost.py")
+    answer = module["main"]()
+    problem, prices = answer.asked.problem, module["PRICES"]
+    assert answer.proved
+    assert min(answer.member_values) >= 50 - 1e-6
+    assert answer.value == pytest.approx(
+        sum(price * answer.inputs[name] for name, price in prices.items())
+    )
+    assert sum(answer.inputs[name] for name in prices) == pytest.approx(2400, abs=1e-4)
+    assert answer.inputs["age"] == int(answer.inputs["age"]) <= 28
+    assert problem.domain.contains(answer.x)
+    # Feasible points around the answer, and elsewhere, are not cheaper.
+    rng = np.random.default_rng(0)
+    near = answer.x + rng.normal(0, 0.02, (2000, 8)) * problem.domain.widths
+    points = np.concatenate(
+        [problem.domain.repair(near), problem.domain.sample(2000, rng)]
+    )
+    points = points[problem.domain.feasible(points)]
+    members = np.stack([member(points)[:, 0] for member in problem.ensemble.members])
+    strong = points[members.min(axis=0) >= 50]
+    assert len(strong) > 20
+    assert problem.values(strong).min() >= answer.bound
+    assert "strength (the worst member) >= 50: at its limit" in capsys.readouterr().out
