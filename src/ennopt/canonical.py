@@ -285,22 +285,12 @@ class Canonical:
         # Any weighting bounds the function from above; from below all of them do.
         own = self.weighting.respond(0.5 * (low + high))
         most = np.where(own > 0.0, own * high, own * low)
-        reach = np.maximum(np.abs(self.weighting.lowest), self._heaviest)
+        reach = self.weighting.heaviest
         least = -reach * np.maximum(np.abs(low), np.abs(high))
         rounding = (
             4.0 * low.size * UNIT * float(np.abs(least).sum() + np.abs(most).sum())
         )
         return float(least.sum()) - rounding, float(most.sum()) + rounding
-
-    @property
-    def _heaviest(self) -> Array:
-        """No absolute weight of an output in the objective is above this."""
-        heaviest = np.abs(self.weighting.weights)
-        for places, risk in self.weighting.groups:
-            at = list(places)
-            # Weights add up to at most one, or to one less what others are below zero.
-            heaviest[at] = 1.0 + len(at) * max(0.0, -risk.lowest(len(at)))
-        return heaviest
 
     # What rounding errors are measured by.
 
@@ -388,9 +378,9 @@ class Canonical:
         A share of how far its function varies, and the rounding of a forward pass.
         """
         outputs = np.concatenate([sizes[-1] for sizes in self.row_sizes])
-        heavy = [np.abs(f.weights) + ~f.is_fixed * (f.weights == 0.0) * 4.0
-                 for f in self.limits.functions]  # fmt: skip
-        rounding = np.array([16.0 * self.gamma * (w @ outputs) for w in heavy])
+        rounding = np.array(
+            [16.0 * self.gamma * (f.heaviest @ outputs) for f in self.limits.functions]
+        )
         return np.asarray(LIMIT_SLACK * self.limit_spread + rounding)
 
     @cached_property
@@ -401,7 +391,9 @@ class Canonical:
         what cannot be proved; no bound rests on it.
         """
         points = self._points()
-        weights = self._heaviest if not self.is_sum else np.ones(self.num_outputs)
+        weights = (
+            self.weighting.heaviest if not self.is_sum else np.ones(self.num_outputs)
+        )
         total, gradients = np.zeros(SPREAD_POINTS), np.zeros_like(points)
         at = 0
         for network, errors in zip(self.networks, self.row_errors, strict=True):

@@ -73,6 +73,16 @@ class Weighting:
         return found
 
     @property
+    def heaviest(self) -> Array:
+        """No absolute weight of an output is above this, (num_outputs,)."""
+        found = np.abs(self.weights)
+        for places, risk in self.groups:
+            # Weights add up to one, or to one less what others are below zero.
+            below = max(0.0, -risk.lowest(len(places)))
+            found[list(places)] = 1.0 + len(places) * below
+        return found
+
+    @property
     def rewarded(self) -> NDArray[np.bool_]:
         """Outputs whose weight may be positive, (num_outputs,)."""
         found = self.weights > 0.0

@@ -11,6 +11,7 @@ import highspy
 import numpy as np
 import pytest
 
+from ennopt.canonical import Canonical
 from ennopt.embed import add_predictor_constr
 from ennopt.engine.box_search import BoxSearch
 from ennopt.network import Ensemble
@@ -162,6 +163,13 @@ def check(problem):
 def test_random_mixes_of_limits_risks_and_sets_agree_with_a_solver(part):
     statuses = [check(problem_of(seed)) for seed in range(part, COUNT, 8)]
     assert Status.OPTIMAL in statuses
+
+
+def test_a_limit_that_one_point_meets_exactly_is_not_called_infeasible():
+    """The slack of a limit with a risk was negative: no point at its edge counted."""
+    problem = problem_of(191)
+    assert np.all(Canonical.of(problem).slack > 0.0)
+    assert check(problem) is Status.OPTIMAL
 
 
 GRID = np.stack(np.meshgrid(*[np.linspace(-1, 1, 201)] * 2), axis=-1).reshape(-1, 2)
