@@ -111,3 +111,5 @@ def test_bad_decisions_get_one_clear_sentence(trio):
         lambda: ennopt.maximize(trio, (0, 1), limits="prediction <= 1", method="bigm"),
     )
     bad("an output in", lambda: Prediction(trio, output=3))
+    curved = [Network([[[1.0, 1.0]], [[k]]], [[0.0], [0.0]], ["tanh"]) for k in (1, 2)]
+    bad("Expected ReLU", lambda: ennopt.maximize(curved, (0, 1), risk="worst"))

@@ -70,9 +70,7 @@ class Functions:
         self._going: Flags = np.ones(count, dtype=bool)
         self.missed: Flags = np.zeros(count, dtype=bool)
         """Nodes on which a limit cannot be met, or not with the other half-spaces."""
-        self.renewed: Flags = np.zeros((count, inner.model.num_limits), dtype=bool)
-        """Limits whose new majorant is lower than the inherited one."""
-        self.over = np.full(self.renewed.shape, np.inf)
+        self.over = np.full((count, inner.model.num_limits), np.inf)
         """How far each limit can be exceeded, at most."""
 
     @property
@@ -171,7 +169,6 @@ class Functions:
         old = halves.s[:, k] + np.abs(halves.a[:, k]).sum(axis=1)
         new = s + np.abs(form.slopes).sum(axis=1)
         lower = new < old
-        self.renewed[:, j] |= lower
         halves.a[:, k] = np.where(lower[:, None], form.slopes, halves.a[:, k])
         halves.s[:, k] = np.where(lower, s, halves.s[:, k])
         self.over[:, j] = np.minimum(np.minimum(old, new), self.over[:, j])

@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.bounds.rounding import UNIT
-from ennopt.canonical import INPUT_SETS, Canonical, Feature
+from ennopt.canonical import (
+    INPUT_SETS,
+    Canonical,
+    Feature,
+    UnsupportedProblemError,
+)
 from ennopt.network import Array
 from ennopt.weighting import Weighting
 
@@ -71,6 +76,13 @@ class NodeModel:
     """A canonical problem in the arrays that `bound_nodes` needs."""
 
     def __init__(self, problem: Canonical) -> None:
+        mixed = problem.features & FUNCTIONS
+        if mixed and not problem.is_relu:
+            told = " and ".join(sorted(feature.value for feature in mixed))
+            raise UnsupportedProblemError(
+                f"Expected ReLU networks for {told}, got other activations. Train with "
+                "ReLU, or leave limits and risk out."
+            )
         others = FUNCTIONS if problem.is_relu else {Feature.ACTIVATIONS}
         problem.expect(INPUT_SETS | others, "a search on boxes")
         self.problem, self.is_sum = problem, problem.is_sum
