@@ -124,11 +124,19 @@ class Local:
         """How many runs go on at a time."""
         return self.processes
 
-    def trainers(self) -> AbstractContextManager[Submitter]:
-        """A pool of as many processes."""
-        return ProcessPoolExecutor(
-            self.processes, mp_context=_context(), initializer=_obey
-        )
+    @contextmanager
+    def trainers(self) -> Iterator[Submitter]:
+        """A pool of as many processes; an error or Ctrl-C ends what it is doing."""
+        context = _context()
+        told, tell = context.Pipe(duplex=False)
+        with (
+            told,
+            ProcessPoolExecutor(
+                self.processes, mp_context=context, initializer=_obey, initargs=(told,)
+            ) as pool,
+            tell,
+        ):  # closed first: the pool would wait for trainings under way
+            yield pool
 
     def execute(
         self,
@@ -223,16 +231,19 @@ def _serve(task: Task, scratch: str | None, answer: Connection) -> None:
     answer.close()
 
 
-def _obey() -> None:
-    """Leave Ctrl-C to the parent, and end when it does, however it ends."""
+def _obey(*told: Connection) -> None:
+    """Leave Ctrl-C to the parent, and end when it does, however it ends.
+
+    End as well when the other end of one of the connections is closed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=told, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(*told: Connection) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
+        multiprocessing.connection.wait([parent.sentinel, *told])
         os._exit(1)
 
 
