@@ -13,7 +13,9 @@ import ennopt
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
     "version", "extras", "options", "activations", "columns", "targets", "network",
+    "sealed",
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
+    "interrupts", "checkpoint",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
     "expressions", "certificate", "api", "properties", "embed", "learn", "study", "cli",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ennopt.api import maximize, minimize, solve, verify
+from ennopt.checkpoint import Checkpoint
 from ennopt.convert import PredictorNotSupportedError, load
 from ennopt.domain import Domain, Mahalanobis, Near, Rows
 from ennopt.expressions import Input, Prediction, linear
@@ -65,6 +66,7 @@ __all__ = [
     "BigM",
     "BoxSearch",
     "BranchAndCut",
+    "Checkpoint",
     "Crown",
     "Cvar",
     "Domain",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ennopt.checkpoint import Checkpoint
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
 from ennopt.convert.verify import Original, rechecked
@@ -69,6 +70,7 @@ def maximize(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    checkpoint: str | Path | Checkpoint | None = None,
     threshold: float | None = None,
 ) -> Result:
     """Find the input with the largest prediction, and prove it.
@@ -170,6 +172,11 @@ def maximize(
     certificate
         Where to write what is needed to repeat the proof with `ennopt.verify`, for the
         search on boxes.
+    checkpoint
+        Where our own searches save their state every minute (`Checkpoint` for another
+        interval) and at the end. If the file is there, the same call goes on from it,
+        after a crash or a limit; `time_limit` is then that of the new call. What a
+        checkpoint says is believed: a certificate is what others can check.
     threshold
         Stop as soon as it is known whether a prediction can reach this: when one is
         found, or when the bound excludes it. The status is then `threshold`, unless the
@@ -203,6 +210,7 @@ def maximize(
         executor=executor,
         callback=callback,
         threshold=threshold,
+        checkpoint=checkpoint,
     )
     where = Where(
         domain=domain,
@@ -248,6 +256,7 @@ def minimize(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    checkpoint: str | Path | Checkpoint | None = None,
     threshold: float | None = None,
 ) -> Result:
     """Find the input with the smallest prediction, and prove it.
@@ -270,6 +279,7 @@ def minimize(
         executor=executor,
         callback=callback,
         threshold=threshold,
+        checkpoint=checkpoint,
     )
     where = Where(
         domain=domain,
@@ -303,6 +313,7 @@ def solve(
     executor: Executor | None = None,
     verbose: bool = False,
     certificate: str | Path | None = None,
+    checkpoint: str | Path | Checkpoint | None = None,
     threshold: float | None = None,
     original: Original | None = None,
     data: Data | None = None,
@@ -336,6 +347,7 @@ def solve(
         executor=executor,
         callback=callback,
         threshold=threshold,
+        checkpoint=checkpoint,
     )
     return _solve(
         problem, method_of(method, backend), tools, verbose, original, data, certificate

@@ -20,12 +20,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from numbers import Integral
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
 from ennopt.canonical import Canonical, Feature, UnsupportedProblemError
+from ennopt.checkpoint import Checkpoint, Whole
+from ennopt.interrupts import Ears
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import (
@@ -72,6 +75,12 @@ class Listener(Protocol):
     def hear(self, lines: Array) -> None:
         """Take new lines of the journal of a tree; see `ennopt.engine.tree.Kind`."""
 
+    def told(self) -> Whole:
+        """What it has to remember if the search is to go on elsewhere."""
+
+    def remember(self, splits: Whole) -> None:
+        """Take what another one was told."""
+
 
 class UnsoundBoundError(RuntimeError):
     """A bound was claimed that a point beats: a defect, never a result."""
@@ -96,6 +105,8 @@ class Tools:
         Called with a `Progress` now and then. Return True to stop the run.
     recorder
         What listens to the search, if its proof is to be certified.
+    checkpoint
+        Where the state of the search is saved, and from where it goes on.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -104,6 +115,7 @@ class Tools:
     executor: Executor | None = None
     callback: Callback | None = None
     recorder: Listener | None = None
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):
@@ -136,6 +148,7 @@ class Tools:
         executor: Executor | None = None,
         callback: Callback | None = None,
         threshold: float | None = None,
+        checkpoint: str | Path | Checkpoint | None = None,
     ) -> Tools:
         """The tools that the keywords of `ennopt.maximize` stand for.
 
@@ -160,6 +173,7 @@ class Tools:
             seed,
             executor,
             callback,
+            checkpoint=_checkpoint(checkpoint),
         )
 
     @contextmanager
@@ -208,7 +222,19 @@ class Tools:
                 f"{type(method).__name__}. Use method='box', or leave the certificate "
                 "out."
             )
+        if self.checkpoint is not None and not getattr(method, "continues", False):
+            raise UnsupportedProblemError(
+                "Expected a method whose state can be saved, got "
+                f"{type(method).__name__}. Use method='auto', 'box' or 'neurons', or "
+                "leave the checkpoint out."
+            )
         return Run(problem, self, repr(method))
+
+
+def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
+    if given is None or isinstance(given, Checkpoint):
+        return given
+    return Checkpoint(given)
 
 
 def _limit(limit: float | None, name: str) -> float:
@@ -251,9 +277,11 @@ class Run:
         self._start = self._turned = time.perf_counter()
         self._reported = -np.inf
         self._interrupted = False
+        self._ears = Ears(self.interrupt)
         LOGGER.info("%s on %r", method, problem)
 
     def __enter__(self) -> Self:
+        self._ears.open()
         return self
 
     def __exit__(
@@ -262,6 +290,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        self._ears.close()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._interrupted = True
             return True

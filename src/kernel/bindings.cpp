@@ -494,5 +494,6 @@ NB_MODULE(_kernel, m) {
              tree.snapshot(nodes);
              return matrix(nodes, tree.stride());
            })
+      .def("number_from", &Tree::number_from, nb::arg("last"))
       .def("journal", [](Tree& tree) { return matrix(tree.journal(), kLineNumbers); });
 }

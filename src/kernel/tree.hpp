@@ -87,6 +87,7 @@ class Tree {
   // Incumbents, the best first; points that would be better if they were feasible.
   const std::vector<std::vector<double>>& points() const { return points_; }
   std::vector<std::vector<double>> candidates();
+  void number_from(std::uint64_t last) { numbered_ = std::max(numbered_, last); }
   std::vector<double> journal();     // its lines since the last call
   Scheme& scheme() const { return *scheme_; }
 

@@ -24,7 +24,7 @@ from ennopt.study.cli import forecast
 from ennopt.study.executors import Local, executor_named
 from ennopt.study.machine import machine, versions
 from ennopt.study.plan import tasks_of
-from ennopt.study.progress import Progress, estimate
+from ennopt.study.progress import StudyProgress, estimate
 from ennopt.study.record import FILE, Journal, parse, read_results
 from ennopt.study.report import ORDER, PAGE, make_report
 from ennopt.study.runner import run_study
@@ -402,7 +402,7 @@ def test_the_estimate_takes_the_mean_of_the_same_method_and_else_the_limit(
 
 def test_progress_shows_counts_time_left_and_what_is_running(folder, make_line):
     tasks = tasks_of(read_study(folder / "study.toml"), folder)
-    progress = Progress(6, 1, 2, io.StringIO())
+    progress = StudyProgress(6, 1, 2, io.StringIO())
     progress.started(tasks[0])
     progress.started(tasks[1])
     progress.ended(make_line(label="HiGHS") | {"key": tasks[0].key}, tasks[2:])
@@ -423,7 +423,7 @@ def test_in_a_terminal_the_estimate_stays_when_the_next_run_starts(
     monkeypatch.setenv("COLUMNS", str(columns))
     tasks = tasks_of(read_study(folder / "study.toml"), folder)
     screen = Terminal()
-    progress = Progress(6, 0, 1, screen)
+    progress = StudyProgress(6, 0, 1, screen)
     progress.started(tasks[0])
     progress.ended(make_line(label="HiGHS") | {"key": tasks[0].key}, tasks[1:])
     progress.started(tasks[1])

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,9 @@ from ennopt.domain import Domain, Rows
 from ennopt.domain.regions import NearRows
 from ennopt.domain.values import Values
 from ennopt.network import Array, Ensemble, frozen
+from ennopt.sealed import read_sealed, write_sealed
 
-FIRST_LINE = b"ennopt certificate 1\n"
+VERSION = 1
 LARGEST_FILE = 2**30
 LARGEST_TREE = 2**28
 """Most nodes of a tree that is read."""
@@ -90,15 +90,7 @@ class Certificate:
             "nodes": int(self.codes.size),
         }
         body = json.dumps(claim, allow_nan=False).encode() + b"\n" + tree
-        check = hashlib.sha256(body).hexdigest().encode() + b"\n"
-        path = Path(path)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            beside.write_bytes(FIRST_LINE + check + body)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-        return len(FIRST_LINE) + len(check) + len(body)
+        return write_sealed(Path(path), "certificate", VERSION, body)
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
@@ -110,24 +102,10 @@ class Certificate:
             When the file is no certificate, of another version, or damaged.
         """
         path = Path(path)
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise CertificateError(
-                f"Expected a certificate of at most {LARGEST_FILE:,} bytes, got "
-                f"{size:,} at {path.name}."
-            )
-        data = path.read_bytes()
-        if not data.startswith(FIRST_LINE):
-            raise CertificateError(
-                "Expected a file that begins with 'ennopt certificate 1', got another "
-                f"at {path.name}. Give a file that ennopt solve --certificate wrote."
-            )
-        check, _, body = data[len(FIRST_LINE) :].partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != check:
-            raise CertificateError(
-                f"Expected an undamaged file, got one whose checksum differs at "
-                f"{path.name}. Copy it again; it proves nothing as it is."
-            )
+        body = read_sealed(
+            path, "certificate", VERSION, largest=LARGEST_FILE,
+            option="ennopt solve --certificate", error=CertificateError,
+        )  # fmt: skip
         text, _, tree = body.partition(b"\n")
         try:
             return _parsed(json.loads(text), tree)

@@ -58,6 +58,14 @@ class Recorder:
         if len(splits):
             self._splits.append(splits[:, [1, 2, 4]].astype(np.int64))
 
+    def told(self) -> Whole:
+        """The splits heard so far: node, input, first child; (num_splits, 3)."""
+        return np.concatenate([np.zeros((0, 3), np.int64), *self._splits])
+
+    def remember(self, splits: Whole) -> None:
+        """Take the splits of an earlier run that this one goes on from."""
+        self._splits = [splits]
+
     def write(self, result: Result, gap: float) -> Certificate:
         """Write the certificate of a finished or interrupted run.
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ennopt.api import asked_originals, heading, solve
+from ennopt.checkpoint import INTERVAL, Checkpoint
 from ennopt.cli.bounds import add_bounds, add_statements, given_place
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
@@ -135,6 +136,20 @@ def add_solve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="FILE",
         help="write what is needed to repeat the proof: see ennopt verify",
     )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="save the state of the search there, now and then; if the file is there, "
+        "go on from it",
+    )
+    parser.add_argument(
+        "--checkpoint-interval",
+        type=positive_number,
+        default=INTERVAL,
+        metavar="SECONDS",
+        help=f"time between two states that are saved (default: {INTERVAL:g})",
+    )
     parser.set_defaults(run=run_solve)
 
 
@@ -250,6 +265,9 @@ def run_solve(options: argparse.Namespace) -> int:
         if path is not None:
             check_place(path, f"--{option.replace('_', '-')}")
             path.touch()  # may we write there? Not after an hour of work
+    checkpoint = None
+    if options.checkpoint is not None:
+        checkpoint = Checkpoint(options.checkpoint, options.checkpoint_interval)
     with ExitStack() as opened:
         opened.enter_context(termination_like_ctrl_c())
         log = None
@@ -268,6 +286,7 @@ def run_solve(options: argparse.Namespace) -> int:
             callback=log,
             verbose=not options.quiet,
             certificate=options.certificate,
+            checkpoint=checkpoint,
             threshold=options.threshold,
             original=original,
             data=place.data,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ennopt.canonical import INPUT_SETS, Feature
+from ennopt.canonical import INPUT_SETS, Canonical, Feature
+from ennopt.checkpoint import State
 from ennopt.engine.compiled import kernel
 from ennopt.engine.nodes import FUNCTIONS, NodeSettings
 from ennopt.engine.schemes import Boxes
@@ -69,6 +70,9 @@ class BoxSearch(Engine):
             output_lines=self.vertex_lines,
         )
         return Boxes(settings, self.instruction_set)
+
+    def _scheme_of(self, problem: Canonical, state: State) -> Boxes:
+        return self.scheme
 
     def _begin(self, search: Search) -> None:
         run = search.run

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Feature
+from ennopt.canonical import Canonical, Feature
+from ennopt.checkpoint import State
 from ennopt.engine.compiled import kernel
 from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
@@ -66,6 +67,10 @@ class NeuronSearch(Engine):
         Engine.__post_init__(self)
         if self.tightening_nodes:
             SignTightening(self.tightening_nodes)
+
+    def _scheme_of(self, problem: Canonical, state: State) -> Signs:
+        bounds = problem.root.with_hidden(*state.bounds)
+        return Signs(bounds, self.instruction_set)
 
     def _begin(self, search: Search) -> None:
         run = search.run

@@ -27,7 +27,7 @@ FIRST_REGION, LONGER, SHORTER, LEAST_REGION = 0.1, 1.5, 0.4, 1e-7
 """Size of the trust region as a share of the inputs' ranges: at first, after a step
 that helped, after one that did not, and the smallest."""
 
-MEMORY = 12
+REMEMBERED = 12
 """Weightings of a function that a program knows of, the latest."""
 
 
@@ -65,7 +65,7 @@ class _Weights:
             if function.is_fixed and known:
                 continue
             known.append(np.array(function.respond(outputs)))
-            del known[:-MEMORY]
+            del known[:-REMEMBERED]
 
 
 def restore(

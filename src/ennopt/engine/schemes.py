@@ -31,6 +31,10 @@ cutoff. As in src/kernel/scheme.cpp."""
 class Scheme(Protocol):
     """What the nodes of a search are."""
 
+    @property
+    def kept(self) -> Array:
+        """What a checkpoint must have beside the nodes, (2, num_numbers)."""
+
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
         journal: bool = False,
@@ -65,6 +69,11 @@ class Boxes:
     settings: NodeSettings = NodeSettings()  # noqa: RUF009 - frozen
     instruction_set: str = ""
 
+    @property
+    def kept(self) -> Array:
+        """Nothing: the settings are the method's own."""
+        return np.zeros((2, 0))
+
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
         journal: bool = False,
@@ -97,6 +106,11 @@ class Signs:
 
     bounds: NeuronBounds
     instruction_set: str = ""
+
+    @property
+    def kept(self) -> Array:
+        """The bounds of the neurons."""
+        return np.array(self.bounds.flat())
 
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,

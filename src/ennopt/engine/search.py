@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ennopt.canonical import Canonical, Feature
+from ennopt.checkpoint import CheckpointError, State
 from ennopt.engine.restore import merits, restore
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
@@ -51,6 +52,7 @@ class Search:
     scheme: Scheme | None = None
     tree: Tree | None = None
     polished: float = -math.inf  # the value when points were last polished
+    seconds: float = 0.0  # of runs that this one goes on from
     due: float = 0.0  # nodes at which points are moved to where limits hold again
 
     def plant(self, scheme: Scheme) -> Tree:
@@ -62,6 +64,47 @@ class Search:
             tree.offer(self.run.x)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
         return tree
+
+    def go_on(self, scheme: Scheme, state: State) -> Tree:
+        """A tree of what an earlier run left open, with what it had found."""
+        run, nodes = self.run, state.nodes
+        recorder = run.tools.recorder
+        tree = scheme.open(run.problem, run.limits.gap, journal=recorder is not None)
+        for x in state.points:
+            tree.offer(x)
+        if recorder is not None:
+            if state.splits is None:
+                raise CheckpointError(
+                    "Expected a checkpoint of a run with a certificate, got one "
+                    "without. Leave the certificate out, or begin anew."
+                )
+            recorder.remember(state.splits)
+            tree.number_from(int(state.splits.max(initial=0)) + 1)
+        elif state.splits is not None:
+            nodes = nodes[:, :-1]  # the numbers of the nodes
+        tree.close(state.closed)
+        tree.add(np.ascontiguousarray(nodes))
+        self.scheme, self.tree, self.seconds = scheme, tree, state.seconds
+        return tree
+
+    def keep(self, more: Sequence[Array] = (), *, last: bool = False) -> None:
+        """Save the state, if it is time to; `more` are open nodes handed out."""
+        checkpoint, tree = self.run.tools.checkpoint, self.tree
+        if checkpoint is None or tree is None or not (last or checkpoint.due()):
+            return
+        assert self.scheme is not None
+        recorder = self.run.tools.recorder
+        checkpoint.save(
+            State(
+                nodes=np.concatenate([tree.snapshot(), *more]),
+                points=tree.points(),
+                closed=tree.closed,
+                count=self.run.nodes,
+                seconds=self.seconds + self.run.elapsed(),
+                bounds=self.scheme.kept,
+                splits=None if recorder is None else recorder.told(),
+            )
+        )
 
     def record(self) -> None:
         """Tell the recorder, if there is one, what happened in the tree."""
@@ -86,6 +129,7 @@ class Engine(abc.ABC):
     """
 
     handles: ClassVar[frozenset[Feature]] = frozenset()
+    continues: ClassVar[bool] = True
     starts: int = 256
     polished: int = 3
     dive: int = 256
@@ -108,10 +152,42 @@ class Engine(abc.ABC):
                 run.offer(run.problem.domain.centre)
                 run.prove(run.problem.range(run.problem.root)[1])
                 run.tick()
-            self._begin(search)
+            if not self._go_on(search):
+                self._begin(search)
             with run.phase("search"):
                 self._search(search)
         return self._finish(search)
+
+    def _go_on(self, search: Search) -> bool:
+        """Begin where an earlier run stopped; false if there was none."""
+        run, checkpoint = search.run, search.run.tools.checkpoint
+        if checkpoint is None:
+            return False
+        state = checkpoint.begin(run.problem, repr(self), run.limits.gap)
+        if state is None:
+            return False
+        with run.phase("search"):
+            try:
+                tree = search.go_on(self._scheme_of(run.problem, state), state)
+            except (ValueError, TypeError, IndexError) as error:
+                raise CheckpointError(
+                    f"Expected a state of this problem, got one that does not fit at "
+                    f"{checkpoint.path.name}: {error}"
+                ) from error
+            run.count(state.count)
+            if len(state.points):
+                run.offer(state.points)
+            run.prove(tree.bound)
+            run.tick()
+        run.notes.append(
+            f"Went on from {checkpoint.path.name}: {state.count:,} nodes and "
+            f"{state.seconds:.0f} s before."
+        )
+        return True
+
+    @abc.abstractmethod
+    def _scheme_of(self, problem: Canonical, state: State) -> Scheme:
+        """What the nodes of a state are."""
 
     @abc.abstractmethod
     def _begin(self, search: Search) -> None:
@@ -186,7 +262,7 @@ class Engine(abc.ABC):
         def improve(candidates: Array) -> None:
             self._improve(search, candidates)
 
-        explore_with(executor, run, tree, unit, improve)
+        explore_with(executor, run, tree, unit, improve, search.keep)
 
     def _explore(
         self, search: Search, nodes: float, threads: int, *, eager: bool = False,
@@ -220,6 +296,7 @@ class Engine(abc.ABC):
             elif tree.value > run.value:
                 run.offer(tree.points()[0])
             run.prove(tree.bound)
+            search.keep()
             if halted(run):
                 break
         if late:
@@ -256,6 +333,13 @@ class Engine(abc.ABC):
             if tree.value > run.value:
                 run.offer(tree.points()[0])
             run.prove(tree.bound)
+            search.keep(last=True)
+            checkpoint = run.tools.checkpoint
+            if checkpoint is not None and checkpoint.failure:
+                run.notes.append(
+                    f"The state was not saved in {checkpoint.path.name}: "
+                    f"{checkpoint.failure}."
+                )
             run.details["open_nodes"] = int(tree.open)
             run.details["operations"] = float(tree.operations)
             if tree.open == 0 and not run.closed() and run.ended() is None:

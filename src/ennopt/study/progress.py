@@ -41,7 +41,7 @@ def estimate(
     return total / max(1, slots)
 
 
-class Progress:
+class StudyProgress:
     """Shows the state of a study: live in a terminal, in lines elsewhere.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TextIO
 from ennopt.study.executors import Executor
 from ennopt.study.machine import machine, versions
 from ennopt.study.plan import Task, describe, keys, tasks_of
-from ennopt.study.progress import Progress
+from ennopt.study.progress import StudyProgress
 from ennopt.study.record import FORMAT, Journal, Line, Results, ended, select
 from ennopt.study.spec import Study
 
@@ -111,7 +111,7 @@ def _run(
 ) -> None:
     if not waiting:
         return
-    progress = Progress(total, total - len(waiting), executor.slots, stream)
+    progress = StudyProgress(total, total - len(waiting), executor.slots, stream)
     left = {task.key: task for task in waiting}
     lines = executor.execute(waiting, progress.started, scratch)
     try:

@@ -163,7 +163,7 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Search:
+class Tuning:
     """Which hyper-parameters a randomized search finds.
 
     Parameters
@@ -201,7 +201,7 @@ class Search:
     note: str = ""
 
 
-Experiment: TypeAlias = Solve | Quality | Search
+Experiment: TypeAlias = Solve | Quality | Tuning
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def _experiment(name: str, table: dict[str, Any]) -> Experiment:
         plain[key] = _number(value, f"{where}.{key}", low)
     if kind == "selection" and len(plain.get("widths", (0, 0))) != 2:
         raise ValueError(f"Expected widths = [smallest, largest] at {where}.")
-    made: Experiment = {"solve": Solve, "quality": Quality, "selection": Search}[kind](
+    made: Experiment = {"solve": Solve, "quality": Quality, "selection": Tuning}[kind](
         **plain
     )
     return made

@@ -1,0 +1,260 @@
+"""A search goes on from where it was saved, with what was proved."""
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import ennopt
+from ennopt.checkpoint import Checkpoint, CheckpointError
+from ennopt.domain import Domain
+from ennopt.engine.box_search import BoxSearch
+from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.result import Status
+from ennopt.sealed import digest, write_sealed
+from oracles import random_ensemble
+
+BOX = Domain([-1.0] * 4, [1.0] * 4)
+SETS = {
+    "box": BOX,
+    "rows": BOX.constrained(["x0 + x1 + x2 + x3 == 0.5", "x0 - x1 <= 0.7"]),
+    "whole": ennopt.Domain([-2.0] * 4, [2.0] * 4).constrained(["x0 + x1 <= 1"]),
+}
+
+
+def ensemble(widths=(14, 12), seed=3):
+    return random_ensemble(np.random.default_rng(seed), 2, 4, widths)
+
+
+@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("method", [BoxSearch(), NeuronSearch()])
+def test_a_run_in_pieces_ends_like_one_in_a_whole(method, kind, tmp_path):
+    model, domain, file = ensemble(), SETS[kind], tmp_path / "state"
+    whole = ennopt.maximize(model, domain, method=method, threads=1, gap=1e-6)
+    assert whole.status is Status.OPTIMAL
+    bound, value, pieces, nodes = math.inf, -math.inf, 0, 0
+    step = max(40, whole.nodes // 5)
+    while True:
+        pieces += 1
+        result = ennopt.maximize(
+            model, domain, method=method, threads=1, gap=1e-6, checkpoint=file,
+            node_limit=nodes + step,
+        )  # fmt: skip
+        assert result.bound <= bound and result.value >= value  # nothing is lost
+        assert result.nodes >= nodes
+        bound, value, nodes = result.bound, result.value, result.nodes
+        assert (pieces > 1) == any("Went on from state" in n for n in result.notes)
+        if result.status is not Status.NODE_LIMIT:
+            break
+        assert pieces < 60
+    assert pieces > 2
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(whole.value, abs=2e-6 * abs(whole.value))
+    again = ennopt.maximize(
+        model, domain, method=method, threads=1, gap=1e-6, checkpoint=file
+    )
+    assert (again.status, again.value, again.nodes) == (
+        Status.OPTIMAL, result.value, result.nodes
+    )  # fmt: skip
+
+
+def test_nodes_that_are_handed_out_are_saved(tmp_path):
+    model, file = ensemble((24, 24), seed=5), tmp_path / "state"
+    domain = Domain([-1.0] * 4, [1.0] * 4)
+    states = []
+
+    class Watching(Checkpoint):
+        def save(self, state):
+            super().save(state)
+            states.append((state.nodes.copy(), state.closed))
+
+    with ThreadPoolExecutor(2) as pool:
+        result = ennopt.maximize(
+            model, domain, method="box", threads=2, executor=pool, gap=1e-6,
+            checkpoint=Watching(file, 1e-9),
+        )  # fmt: skip
+    assert result.status is Status.OPTIMAL
+    assert len(states) > 2
+    rng = np.random.default_rng(0)
+    points = rng.uniform(-1.0, 1.0, (2000, 4))
+    values = model(points).ravel()
+    from ennopt.canonical import Canonical
+    from ennopt.engine.nodes import NodeModel, Nodes
+    from ennopt.problem import Problem
+
+    shape = NodeModel(Canonical.of(Problem(model, domain)))
+    for rows, closed in states:
+        nodes, inside = Nodes.unpacked(rows, shape), np.zeros(len(points), dtype=bool)
+        for lower, upper in zip(nodes.lower, nodes.upper, strict=True):
+            inside |= np.all((points >= lower) & (points <= upper), axis=1)
+        assert np.all(inside | (values <= closed))
+
+
+def test_risk_and_limits_go_on_too(tmp_path):
+    model, file = ensemble((8, 8)), tmp_path / "state"
+    asked = dict(risk="worst", limits="prediction >= -5", gap=1e-4, threads=1)
+    whole = ennopt.maximize(model, BOX, **asked)
+    first = ennopt.maximize(model, BOX, **asked, checkpoint=file, node_limit=30)
+    assert first.status is Status.NODE_LIMIT
+    last = ennopt.maximize(model, BOX, **asked, checkpoint=file)
+    assert last.status is Status.OPTIMAL and last.bound <= first.bound
+    assert last.value == pytest.approx(whole.value, rel=3e-4)
+    with pytest.raises(CheckpointError, match="this problem, got one of another prob"):
+        ennopt.maximize(model, BOX, **asked | {"risk": None}, checkpoint=file)
+
+
+COMMAND = [
+    sys.executable, "-m", "ennopt", "solve", "model.npz", "--method", "box", "--quiet",
+    "--json", "--checkpoint", "state", "--checkpoint-interval", "0.05", "--gap", "1e-7",
+    "--threads", "1", "--certificate", "proof",
+]  # fmt: skip
+
+
+def test_a_killed_run_goes_on_and_its_proof_is_whole(tmp_path):
+    model = random_ensemble(np.random.default_rng(5), 3, 4, (20, 20))
+    model.on_box([-1.0] * 4, [1.0] * 4).save(tmp_path / "model.npz")
+    file, bounds = tmp_path / "state", []
+    for _ in range(2):
+        before = file.read_bytes() if file.exists() else b""
+        run = subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.PIPE)
+        while run.poll() is None and (not file.exists() or file.read_bytes() == before):
+            time.sleep(0.005)
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        head = json.loads(file.read_bytes().split(b"\n")[2])
+        bounds.append((head["count"], float(head["closed"])))
+    assert bounds[1][0] >= bounds[0][0] > 0
+    done = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "optimal" and answer["nodes"] > bounds[1][0]
+    assert any("Went on from state" in note for note in answer["notes"])
+    whole = ennopt.maximize(model, BOX, method="box", gap=1e-7, threads=1)
+    assert answer["value"] == pytest.approx(whole.value, rel=1e-6)
+    verdict = ennopt.verify(tmp_path / "proof", model)
+    assert verdict, verdict.reason
+
+
+def test_certificates_and_checkpoints_belong_together(tmp_path):
+    model, file = ensemble(), tmp_path / "state"
+    asked = dict(method="box", threads=1, checkpoint=file, gap=1e-6)
+    proof = tmp_path / "proof"
+    ennopt.maximize(model, BOX, **asked, node_limit=60)
+    with pytest.raises(CheckpointError, match="with a certificate, got one without"):
+        ennopt.maximize(model, BOX, **asked, certificate=proof)
+    file.unlink()
+    ennopt.maximize(model, BOX, **asked, node_limit=60, certificate=proof)
+    done = ennopt.maximize(model, BOX, **asked)  # the numbers are no longer needed
+    assert done.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gap": 1e-5}, "this gap, got one of another gap .1e-06, and now 1e-05"),
+        ({"method": BoxSearch(slope_steps=2)}, "this method, got one of another"),
+        ({"domain": Domain([-1.0] * 4, [1.0, 1.0, 1.0, 0.9])}, "another problem"),
+        ({"model": ensemble(seed=4)}, "another problem"),
+        ({"method": "bigm"}, "state can be saved, got BigM"),
+        ({"checkpoint": "/no/such/folder/state"}, "Expected a folder that exists"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, words, tmp_path):
+    asked = dict(
+        model=ensemble(), domain=BOX, method="box", threads=1, gap=1e-6,
+        checkpoint=tmp_path / "state", node_limit=50,
+    )  # fmt: skip
+    ennopt.maximize(**asked)
+    with pytest.raises(ValueError, match=words):
+        ennopt.maximize(**asked | change)
+
+
+def test_damaged_and_hostile_files_are_refused(tmp_path):
+    file = tmp_path / "state"
+    asked = dict(model=ensemble(), domain=BOX, method="neurons", checkpoint=file)
+    ennopt.maximize(**asked, node_limit=50, threads=1)
+    whole = file.read_bytes()
+    rng = np.random.default_rng(1)
+    for _ in range(40):  # a byte changed, or the end missing
+        data = bytearray(whole)
+        at = int(rng.integers(len(data)))
+        data[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(data if rng.random() < 0.7 else data[:at])
+        with pytest.raises(CheckpointError):
+            ennopt.maximize(**asked)
+    head, _, rest = whole.split(b"\n", 2)[2].partition(b"\n")
+    plain = json.loads(head)
+    for change in (
+        {"arrays": [["nodes", [2**40, 2**20]]]},
+        {"arrays": [["nodes", [-1, -1]]]},
+        {"arrays": [["nodes", [1, 1]], ["points", [0, 4]], ["bounds", [2, 0]]]},
+        {"arrays": 3},
+        {"closed": "x"},
+        {"count": None},
+    ):
+        body = json.dumps(plain | change).encode() + b"\n" + rest
+        write_sealed(file, "checkpoint", 1, body)
+        with pytest.raises(CheckpointError):
+            ennopt.maximize(**asked)
+    write_sealed(file, "checkpoint", 2, whole)
+    with pytest.raises(CheckpointError, match="begins with 'ennopt checkpoint 1'"):
+        ennopt.maximize(**asked)
+
+
+def limited(size):
+    """No file may become larger than this: what a full disk does to a writer."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_a_state_that_cannot_be_saved_ends_no_run(tmp_path):
+    model = random_ensemble(np.random.default_rng(5), 3, 4, (20, 20))
+    model.on_box([-1.0] * 4, [1.0] * 4).save(tmp_path / "model.npz")
+    command = [part for part in COMMAND if part not in ("--certificate", "proof")]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limited(64)
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "optimal"
+    assert any("not saved in state: File too large" in n for n in answer["notes"])
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_ends_no_run(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        (disk / "ballast").write_bytes(bytes(64 * 1024))
+        result = ennopt.maximize(
+            ensemble(), BOX, method="box", checkpoint=disk / "state", gap=1e-6
+        )
+        assert result.status is Status.OPTIMAL
+        assert any("No space left on device" in note for note in result.notes)
+        assert [path.name for path in disk.iterdir()] == ["ballast"]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_digests_tell_values_apart():
+    told = [
+        None, 0, 0.0, -0.0, "0", (0,), ((),), (), np.zeros(1), np.zeros(1, int), True,
+        np.array([-0.0]), BOX, SETS["rows"], BoxSearch(), NeuronSearch(),
+        Status.OPTIMAL,
+    ]  # fmt: skip
+    assert len({digest(value) for value in told}) == len(told)
+    with pytest.raises(TypeError, match="plain values, got function"):
+        digest(digest)
