@@ -5,7 +5,6 @@
 
 import math
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,29 +13,25 @@ from scipy.optimize import nnls
 
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain, Group, NearRows, Rows, Values
-from ennopt.domain.convex import CLOSE, Ellipsoid, Hull
+from ennopt.domain.convex import CLOSE, Ellipsoid
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.engine.schemes import Signs
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from oracles import KINDS, exactly_feasible, random_ensemble, random_set
+from oracles import (
+    KINDS,
+    exactly_feasible,
+    random_ensemble,
+    random_set,
+    rounded,
+)
 
 GAP = 1e-5
 COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "24"))
 PARTS = max(6, COUNT // 20)
 PLAIN_NODES = 3000
-
-
-def rounded(rng, domain):
-    """With a convex region around points of a set: a hull, an ellipsoid, or both."""
-    data = domain.sample(int(rng.integers(4, 12)), rng)
-    if len(data) < 3:
-        return domain
-    regions = (Hull(data), Ellipsoid.of(data, float(rng.uniform(0.8, 2.0))))
-    chosen = {0: regions[:1], 1: regions[1:], 2: regions}[int(rng.integers(3))]
-    return replace(domain, convex=chosen)
 
 
 def close(domain, x):
