@@ -115,6 +115,14 @@ def test_regions_apart_are_infeasible(rng):
     assert result.status is Status.INFEASIBLE
 
 
+@pytest.mark.parametrize("value", [0.1, 1.0, 1e9 / 3])
+def test_an_input_that_is_constant_in_the_data_has_an_ellipsoid(value, rng):
+    """Rounding of its mean made it vary by 1e-17, and the covariance singular."""
+    data = np.column_stack([np.full(11, value), rng.normal(size=11)])
+    region = Ellipsoid.of(data, 2.0)
+    assert region.distance(np.array([[value, data[:, 1].mean()]]))[0] == 0.0
+
+
 def test_methods_that_cannot_refuse_by_name(rng):
     ensemble = random_ensemble(rng, 1, 2, (4,))
     data = rng.normal(size=(20, 2))

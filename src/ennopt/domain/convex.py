@@ -31,6 +31,10 @@ LEAST_VARIANCE = 1e-4
 a hundredth of a standard deviation away counts as one."""
 
 
+CONSTANT = 1e-12
+"""An input whose standard deviation is at most this share of its size is constant."""
+
+
 class Convex(Protocol):
     """A convex region, known by the half-spaces that contain it."""
 
@@ -183,7 +187,8 @@ class Ellipsoid:
         """
         rows = frozen(data)
         own = rows.std(axis=0)
-        scale = np.where(own > 0.0, own, 1.0)
+        # The mean of equal numbers is rounded: they seem to vary a little.
+        scale = np.where(own > CONSTANT * np.abs(rows).max(axis=0), own, 1.0)
         scaled = (rows - rows.mean(axis=0)) / scale
         variances, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
         lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE))
