@@ -94,10 +94,9 @@ def test_bad_decisions_get_one_clear_sentence(trio):
     bad("among a, b, got dose", lambda: ennopt.maximize(p - Input("dose"), (0, 1)))
     bad("limits such as", lambda: ennopt.maximize(trio, (0, 1), limits=[3]))
     bad(
-        "limit on the prediction",
-        lambda: ennopt.maximize(trio, (0, 1), limits="a <= 1"),
+        "predictions and inputs are yield, a, b",
+        lambda: ennopt.maximize(p, (0, 1), limits="prediction <= 1"),
     )
-    bad("Prediction", lambda: ennopt.maximize(p, (0, 1), limits="prediction <= 1"))
     bad("with an expression", lambda: ennopt.maximize(p + 1, (0, 1), risk="worst"))
     bad("linear program", lambda: ennopt.maximize(Input("a"), (0, 1)))
     bad(
