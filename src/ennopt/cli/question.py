@@ -228,7 +228,8 @@ def read_point(path: Path) -> dict[str, Any]:
         found = found["inputs"] or found["x_by_name"]
     if not isinstance(found, dict):
         raise ValueError(
-            f"Expected a result or values by name, got {found!r:.60} in {path.name}."
+            f"Expected a result with an answer, or values by name, got {found!r:.60} "
+            f"in {path.name}."
         )
     return found
 

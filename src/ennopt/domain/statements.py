@@ -355,12 +355,13 @@ class _Reader:
         plain = [name for name in self.names if not FUNCTION.fullmatch(name)]
         if (after.kind, after.word) == ("sign", "("):
             inner, close, *_ = [*self.tokens[self.at + 1 : self.at + 3], after, after]
-            called = f"{token.word}({inner.word})"
-            if inner.kind == "name" and close.word == ")" and called in self.columns:
+            whole = f"{token.word}({inner.word})"
+            if inner.kind == "name" and close.word == ")" and whole in self.columns:
                 self.at += 3
-                return self.columns[called]
-            known = [name for name in self.names if name not in plain]
-            also = f", and {', '.join(known)}" * bool(known)
+                return self.columns[whole]
+            called = {n.partition("(")[0] for n in self.names if n not in plain}
+            words = ", ".join(f"{word}()" for word in sorted(called))
+            also = f", and {words} of a prediction," * bool(called)
             self._refuse(
                 "a linear constraint", token._replace(end=after.end),
                 f"Only + - * / with numbers{also} are understood.", "a function",

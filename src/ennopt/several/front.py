@@ -483,7 +483,9 @@ class _Search:
         for point in sorted(self.found, key=lambda p: (-p[0], -p[1])):
             if not kept or point[1] > kept[-1][1]:
                 kept.append(point)
-        widths = np.ptp(np.array([p[:2] for p in kept]).reshape(-1, 2), axis=0)
+        if not kept:
+            return []
+        widths = np.ptp(np.array([p[:2] for p in kept]), axis=0)
         step = RESOLUTION * widths
         apart: list[_Found] = []
         for k, point in enumerate(kept):
@@ -493,6 +495,10 @@ class _Search:
                     apart[-1] = point  # the ends are the best of each objective
                 continue
             apart.append(point)
+        while len(apart) > max(2, self.wanted):  # those that say least
+            places = np.array([p[:2] for p in apart]) / np.where(widths, widths, 1.0)
+            steps = np.abs(np.diff(places, axis=0)).sum(axis=1)
+            apart.pop(1 + int(np.argmin(steps[1:] + steps[:-1])))
         return apart
 
     def _next(self) -> float | None:
