@@ -7,22 +7,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ennopt.canonical import Canonical, Feature
-from ennopt.certificate.record import Certificate, fingerprint
+from ennopt.canonical import Canonical, Feature, each_alone
+from ennopt.certificate.record import Certificate, Tree
 from ennopt.engine.tree import Kind
 from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.problem import Problem
 from ennopt.result import Result
 
-NOT_CERTIFIED = {
-    Feature.ACTIVATIONS,
-    Feature.CONVEX,
-    Feature.LIMITS,
-    Feature.RISK,
-    Feature.OUTPUTS,
-    Feature.WEIGHTS,
-}
+NOT_CERTIFIED = {Feature.ACTIVATIONS, Feature.CONVEX}
 """What the checker has no bounds for."""
 
 Whole = npt.NDArray[np.int64]
@@ -81,26 +74,36 @@ class Recorder:
         else:
             bound = max(bound, -np.inf)
         made = Certificate(
-            sense=problem.sense,
-            output=None if problem.output is None else np.asarray(problem.output),
-            domain=problem.domain,
-            model=fingerprint(problem.ensemble),
+            problem=problem,
+            slack=self._slack(),
             x=result.x,
             value=float("nan") if result.x is None else result.value,
             bound=sign * bound,
-            codes=level_order(self._splits, problem.domain.num_inputs),
+            tree=Tree(level_order(self._splits)),
         )
         made.save(self.path)
         return made
 
+    def _slack(self) -> Array:
+        """How far a point may miss each limit that the user stated, (num_limits,).
 
-def level_order(splits: list[Whole], num_inputs: int) -> npt.NDArray[np.uint16]:
+        The worst member's is a limit on each member here, and the widest slack counts.
+        """
+        found, at = [], 0
+        for limit in self._problem.limits:
+            parts = len(each_alone(limit.function))
+            found.append(float(self._canonical.slack[at : at + parts].max()))
+            at += parts
+        return np.array(found)
+
+
+def level_order(splits: list[Whole]) -> npt.NDArray[np.uint32]:
     """The tree of splits (node, input, first child) level by level; node 1 is the root.
 
     Examples
     --------
-    >>> level_order([np.array([[1, 3, 2], [3, 0, 4]])], 4)
-    array([4, 0, 1, 0, 0], dtype=uint16)
+    >>> level_order([np.array([[1, 3, 2], [3, 0, 4]])])
+    array([4, 0, 1, 0, 0], dtype=uint32)
     """
     told = np.concatenate([np.zeros((0, 3), np.int64), *splits])
     last = int(told.max(initial=1)) + 2
@@ -111,4 +114,4 @@ def level_order(splits: list[Whole], num_inputs: int) -> npt.NDArray[np.uint16]:
         levels.append(place[nodes] + 1)
         first = child[nodes[place[nodes] >= 0]]
         nodes = np.stack([first, first + 1], axis=1).ravel()
-    return np.concatenate(levels).astype(np.uint16)
+    return np.concatenate(levels).astype(np.uint32)
