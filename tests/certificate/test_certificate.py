@@ -197,8 +197,8 @@ def test_what_cannot_be_certified_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="activations other than ReLU"):
         ennopt.maximize(net, [(0, 1)], certificate=tmp_path / "a")
     relu = Network([[[1.0]], [[1.0]]], [[0.0], [0.0]])
-    for method in ("neurons", "bigm"):
-        with pytest.raises(ValueError, match=r"NeuronSearch|BigM"):
+    for method in ("enn", "bigm"):
+        with pytest.raises(ValueError, match=r"TwoPhase|BigM"):
             ennopt.maximize(relu, [(0, 1)], method=method, certificate=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 

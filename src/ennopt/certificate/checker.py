@@ -248,33 +248,39 @@ def _prover(claim: Certificate) -> Prover:
     )
 
 
-def _lemma(prover: Prover, lemma: Lemma) -> tuple[_Proof, int]:
-    """What a lemma states, as a claim about a network that ends in the neuron."""
-    model = prover.model
-    try:
-        stack = model.stacks[lemma.stack]
-        columns = stack.columns[lemma.layer]
-        w, b = stack.weights[lemma.layer], stack.biases[lemma.layer]
-        row, shift = lemma.sign * w[lemma.neuron], lemma.sign * b[lemma.neuron]
-    except IndexError as error:
-        raise _Failed("A lemma is about a neuron that there is not.") from error
-    if abs(lemma.sign) != 1.0 or min(lemma.stack, lemma.layer, lemma.neuron) < 0:
-        raise _Failed("A lemma is about a neuron that there is not.")
-    first = stack.columns[0].start
-    before = stack.columns[: lemma.layer]
+def about_neuron(
+    prover: Prover, stack: int, layer: int, neuron: int, sign: float, bound: float
+) -> tuple[Prover, int]:
+    """The claim that `sign` times a neuron is at most `bound`, and the neuron's column.
+
+    Ends that are known of the neurons before it are used.
+    """
+    model, whole = prover.model, prover.model.stacks[stack]
+    first, before = whole.columns[0].start, whole.columns[:layer]
+    row = sign * whole.weights[layer][neuron][None]
+    shift = sign * whole.biases[layer][neuron][None]
     alone = Stack(
-        stack.weights[: lemma.layer], stack.biases[: lemma.layer], row[None],
-        np.array([shift]), np.abs(row)[None], np.abs([shift]),
-        tuple(slice(own.start - first, own.stop - first) for own in before),
+        whole.weights[:layer], whole.biases[:layer], row, shift, np.abs(row),
+        np.abs(shift), tuple(slice(c.start - first, c.stop - first) for c in before),
     )  # fmt: skip
-    lower, upper = prover.domain.lower, prover.domain.upper
-    part = Model([alone], 1, lower, upper)
+    part = Model([alone], 1, prover.domain.lower, prover.domain.upper)
     known = slice(first, first + part.sizes.size)
     part.low = np.maximum(part.low, model.low[:, known])
     part.high = np.minimum(part.high, model.high[:, known])
-    smaller = Prover(part, [Weighting(np.ones(1))], [lemma.bound], prover.domain)
+    smaller = Prover(part, [Weighting(np.ones(1))], [bound], prover.domain)
+    return smaller, whole.columns[layer].start + neuron
+
+
+def _lemma(prover: Prover, lemma: Lemma) -> tuple[_Proof, int]:
+    place = lemma.stack, lemma.layer, lemma.neuron
+    try:
+        smaller, column = about_neuron(prover, *place, lemma.sign, lemma.bound)
+    except IndexError as error:
+        raise _Failed("A lemma is about a neuron that there is not.") from error
+    if abs(lemma.sign) != 1.0 or min(place) < 0:
+        raise _Failed("A lemma is about a neuron that there is not.")
     words = f"neuron {lemma.neuron} of layer {lemma.layer}"
-    return _Proof(smaller, lemma.tree, words, lemma.sign), columns.start + lemma.neuron
+    return _Proof(smaller, lemma.tree, words, lemma.sign), column
 
 
 def _prove(
