@@ -22,7 +22,7 @@ from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
 from ennopt.problem import Output, Problem, Sense
 from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
-from ennopt.run import Callback, Tools
+from ennopt.run import Callback, Tools, matrix_threads
 from ennopt.targets import Classes
 
 if TYPE_CHECKING:
@@ -537,10 +537,11 @@ def verify(
             raise CertificateError(
                 f"Expected a certificate for your {other}, got one for another {other}."
             )
-    return check(
-        claim, executor=executor, workers=workers, progress=progress,
-        most_pieces=most_pieces,
-    )  # fmt: skip
+    with matrix_threads(1):  # its products are small, and threads are slower
+        return check(
+            claim, executor=executor, workers=workers, progress=progress,
+            most_pieces=most_pieces,
+        )  # fmt: skip
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

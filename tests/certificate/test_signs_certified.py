@@ -67,7 +67,7 @@ def test_a_lemma_that_claims_too_much_is_refused(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_slopes_and_multiples_prove_or_fail_but_never_lie(seed, tmp_path):
-    ensemble, _, claim = certified(tmp_path / "a", seed, "rows")
+    _, _, claim = certified(tmp_path / "a", seed, "rows")
     rng = np.random.default_rng(seed)
     domain = claim.problem.domain
     lp_optimum = claim.value  # proved optimal to the gap

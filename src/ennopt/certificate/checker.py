@@ -331,7 +331,9 @@ def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
             if not len(some):
                 continue
         volume = _volume(some)
-        proved, bounds, points, scores = prover.prove(some)
+        proved, bounds, points, scores = prover.prove(
+            some, every=bool(proof.tree.kinds.size)
+        )
         left = np.flatnonzero(~proved)
         if not left.size:
             continue

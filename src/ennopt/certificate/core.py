@@ -277,23 +277,24 @@ class Model:
         return slopes, constants + (self.gamma * size + FLOOR), passed
 
     def bound_neurons(
-        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut
+        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut, every: bool
     ) -> None:
         """Narrow the ends of all neurons, (num_pieces, num_neurons), in place.
 
         They hold where the `cut` of each piece is not negative: only such points count.
+        Neurons whose sign is known on all pieces are left out, unless `every` is true.
         """
         for stack in self.stacks:
             for k in range(len(stack.weights)):
-                self._bound_layer(stack, k, lower, upper, low, high, cut)
+                self._bound_layer(stack, k, lower, upper, low, high, cut, every)
 
     def _bound_layer(
         self, stack: Stack, k: int, lower: Array, upper: Array, low: Array, high: Array,
-        cut: Cut | None,
+        cut: Cut | None, every: bool = False,
     ) -> None:  # fmt: skip
         own = stack.columns[k]
         unstable = (low[:, own] < 0.0) & (high[:, own] > 0.0)
-        rows = np.flatnonzero(unstable.any(axis=0))
+        rows = np.flatnonzero(unstable.any(axis=0) | every)
         if not rows.size:
             return
         w, b = stack.weights[k][rows], stack.biases[k][rows]
@@ -470,17 +471,21 @@ class Prover:
             for at, _ in function.groups
         )  # fmt: skip
 
-    def prove(self, pieces: Pieces) -> tuple[Flags, Array, Array, Array]:
+    def prove(
+        self, pieces: Pieces, every: bool = False
+    ) -> tuple[Flags, Array, Array, Array]:
         """Which pieces are proved; the others are made smaller, in place.
+
+        If `every`, neurons whose sign is known are bounded, too: where signs are held,
+        their ends may cross.
 
         Also returns bounds of the objective, points where its majorants are largest,
         and a score for each input, the largest being the one to split: all advice.
         """
         proved = self._clip(pieces)
         deep = self._deepest(pieces)
-        self.model.bound_neurons(
-            pieces.lower, pieces.upper, pieces.low, pieces.high, deep
-        )
+        ends = pieces.low, pieces.high
+        self.model.bound_neurons(pieces.lower, pieces.upper, *ends, deep, every)
         # Ends hold where points count. If two ends cross, no such point is left.
         proved |= np.any(pieces.low > pieces.high, axis=1)
         points, scores = pieces.lower.copy(), np.zeros_like(pieces.lower)
