@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ennopt.api import verify
-from ennopt.network import 
+from ennopt.network import shown
 from ennopt.options import positive_number, whole_number
 from ennopt.properties import HOLDS, UNKNOWN, VIOLATED, check_property
 from ennopt.run import available_cores, matrix_threads
@@ -67,7 +67,7 @@ def run_verify(options: argparse.Namespace) -> int:
     print(f"{word}: {verdict.reason}")
     print(f"  {verdict.domain!r}")
     for limit in verdict.limits:
-        print(f"  where {(limit)}")
+        print(f"  where {shown(limit)}")
     print(f"  {verdict.pieces:,} pieces bounded, for {verdict.leaves:,} leaves")
     return 0 if verdict else EXIT_NOT_VERIFIED
 
