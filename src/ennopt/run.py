@@ -90,6 +90,9 @@ def matrix_threads(count: int) -> Iterator[None]:
 class Listener(Protocol):
     """Listens to a search."""
 
+    def plant(self, scheme: Any) -> None:
+        """A tree begins, of such nodes: forget what was heard of others."""
+
     def hear(self, lines: Array) -> None:
         """Take new lines of the journal of a tree; see `ennopt.engine.tree.Kind`."""
 

@@ -61,6 +61,8 @@ class Search:
         tree.plant()
         if self.run.x is not None:
             tree.offer(self.run.x)
+        if self.run.tools.recorder is not None:
+            self.run.tools.recorder.plant(scheme)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
         return tree
 
@@ -77,6 +79,7 @@ class Search:
                     "Expected a checkpoint of a run with a certificate, got one "
                     "without. Leave the certificate out, or begin anew."
                 )
+            recorder.plant(scheme)
             recorder.remember(state.splits)
             tree.number_from(int(state.splits.max(initial=0)) + 1)
         elif state.splits is not None:
