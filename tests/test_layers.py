@@ -17,7 +17,8 @@ ROOMS = [
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
     "interrupts", "checkpoint",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
-    "expressions", "certificate", "api", "properties", "embed", "learn", "study", "cli",
+    "expressions", "certificate", "api", "properties", "embed", "learn", "study",
+    "explore", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
@@ -44,6 +45,8 @@ HOMES = {
     "jinja2": {"pages/render.py"},
     "rich": {"log.py"},
     "distributed": {"study/executors.py"},
+    "starlette": {"explore/server.py"},
+    "uvicorn": {"explore/server.py"},
 }
 """Where each foreign library may be imported. What is not here may be nowhere: tables
 are read through NumPy, dask through `distributed`, skl2onnx belongs to the tests."""

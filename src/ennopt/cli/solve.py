@@ -195,6 +195,15 @@ def check_index(index: int | None, ensemble: Ensemble) -> None:
         raise ValueError(f"Expected --output-index from 0 to {last}, got {index}.")
 
 
+def no_bounds(ensemble: Ensemble) -> ValueError:
+    """What is said if neither the options nor the model bound the inputs."""
+    return ValueError(
+        f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
+        "model records no box. Add --lower and --upper, --bounds FILE or --data "
+        "FILE.csv."
+    )
+
+
 def asked_here(result: Result, given: Sequence[str]) -> Result:
     """The result with the line that asked for it."""
     if result.asked is None:
@@ -245,11 +254,7 @@ def run_solve(options: argparse.Namespace) -> int:
         ensemble, original, output = decision.ensemble, None, decision.output
     place = given_place(options, ensemble)
     if place is None:
-        raise ValueError(
-            f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
-            "model records no box. Add --lower and --upper, --bounds FILE or --data "
-            "FILE.csv."
-        )
+        raise no_bounds(ensemble)
     if options.output_coefficients is None:
         check_index(output, ensemble)
     elif len(options.output_coefficients) != ensemble.num_outputs:

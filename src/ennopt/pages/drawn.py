@@ -31,7 +31,7 @@ from ennopt.pages.coordinates import (
     line,
     plane,
 )
-from ennopt.result import Result
+from ennopt.result import Event, Result
 
 MOST_LINES = 12
 """Slices along one input that a page shows: those along which most happens."""
@@ -66,7 +66,27 @@ LEAST_GAP = 1e-9
 
 def convergence(result: Result) -> list[Chart]:
     """How value and bound met, and the gap on the way."""
-    events = [e for e in result.history if math.isfinite(e.value + e.bound)]
+    end = result.seconds.get("total", 0.0)
+    return meeting(result.history, end, result.sense, result.asked_gap)
+
+
+def meeting(
+    history: Sequence[Event], end: float, sense: str, asked_gap: float | None
+) -> list[Chart]:
+    """How value and bound met so far, and the gap on the way.
+
+    Parameters
+    ----------
+    history
+        When the value or the bound changed.
+    end
+        The time until which they are known, in seconds.
+    sense
+        ``"max"`` or ``"min"``.
+    asked_gap
+        At which gap the run ends.
+    """
+    events = [e for e in history if math.isfinite(e.value + e.bound)]
     if len(events) < 2:
         return []
     step = max(1, len(events) // MOST_EVENTS)
@@ -76,7 +96,7 @@ def convergence(result: Result) -> list[Chart]:
         else [*events[::step], events[-1]]
     )
     times = [event.seconds for event in kept]
-    end = max(times[-1], result.seconds.get("total", 0.0))
+    end = max(times[-1], end)
     times.append(end)
     values = [event.value for event in kept] + [kept[-1].value]
     bounds = [event.bound for event in kept] + [kept[-1].bound]
@@ -88,7 +108,7 @@ def convergence(result: Result) -> list[Chart]:
     )  # fmt: skip
     both.steps("bound", times, bounds)
     both.steps("value", times, values)
-    above = result.sense == "max"
+    above = sense == "max"
     both.words("bound", times[-1], bounds[-1], "bound", -4, -6 if above else 14, "end")
     both.words("value", times[-1], values[-1], "value", -4, 14 if above else -6, "end")
     gaps = [
@@ -102,9 +122,9 @@ def convergence(result: Result) -> list[Chart]:
         x_label=unit, log=True,
     )  # fmt: skip
     gap.y_ticks = [(at, f"{100 * float(text):g}%") for at, text in gap.y_ticks or []]
-    if result.asked_gap is not None and low < result.asked_gap < high:
-        gap.level("asked", result.asked_gap, "the gap asked for")
-        gap.words("quiet", times[-1], result.asked_gap, "asked for", -4, -4, "end")
+    if asked_gap is not None and low < asked_gap < high:
+        gap.level("asked", asked_gap, "the gap asked for")
+        gap.words("quiet", times[-1], asked_gap, "asked for", -4, -4, "end")
     gap.steps("gap", times, gaps)
     return [both, gap]
 
