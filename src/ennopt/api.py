@@ -20,6 +20,7 @@ from ennopt.domain.where import Where
 from ennopt.expressions import Arithmetic, Decision, given, read_decision
 from ennopt.log import ProgressLog
 from ennopt.methods import Method, method_of
+from ennopt.network import Array
 from ennopt.problem import Output, Problem, Sense
 from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
 from ennopt.run import Callback, Tools
@@ -27,6 +28,9 @@ from ennopt.targets import Classes
 
 if TYPE_CHECKING:
     from ennopt.certificate.checker import Checked, Verdict
+
+DRAWN_INPUTS = 2
+"""Searches on so many inputs keep their boxes for a drawing."""
 
 NOT_NEAR = (
     "Bounds and constraints do not seem to contradict each other, but nothing near the "
@@ -414,7 +418,7 @@ def _solve(
             return _solve(problem, method, tools, False, original, data, certificate)
         finally:
             log.close()
-    result = _recorded(problem, method, tools, certificate)
+    result, boxes = _recorded(problem, method, tools, certificate)
     result = reported(result, problem.ensemble.target)
     if problem.ensemble.deviation is not None:
         origin = {"import_deviation": problem.ensemble.deviation}
@@ -436,7 +440,8 @@ def _solve(
         away = Extrapolation.at(result.x, result.value, problem.domain, data)
         result = replace(result, extrapolation=away)
     asked = Asked(
-        problem, data, repr(method), tools.limits, tools.seed, tools.threads
+        problem, data, repr(method), tools.limits, tools.seed, tools.threads,
+        boxes=boxes,
     )  # fmt: skip
     result = replace(result, asked=asked)
     return result if original is None else rechecked(result, problem, original)
@@ -449,17 +454,33 @@ def heading(problem: Problem, method: Method) -> str:
 
 def _recorded(
     problem: Problem, method: Method, tools: Tools, certificate: str | Path | None
-) -> Result:
-    """Solve a problem, and write the certificate of its proof if one is asked for."""
-    if certificate is None:
-        return method.solve(problem, tools)
-    from ennopt.certificate.writer import Recorder  # few runs ask for it
+) -> tuple[Result, Array | None]:
+    """Solve a problem, and write the certificate of its proof if one is asked for.
 
-    recorder = Recorder(problem, certificate)
-    result = method.solve(problem, replace(tools, recorder=recorder))
-    made = recorder.write(result, tools.limits.gap)
-    claim = {"certificate": str(certificate), "certified_bound": made.bound}
-    return replace(result, details=result.details | claim)
+    Also told are the boxes of the search, if it is one on two inputs in one place, for
+    those who draw them.
+    """
+    recorder = None
+    if certificate is not None:
+        from ennopt.certificate.writer import Recorder  # few runs ask for it
+
+        recorder = Recorder(problem, certificate)
+    cover = None
+    elsewhere = tools.executor is not None or tools.checkpoint is not None
+    if problem.domain.num_inputs == DRAWN_INPUTS and not elsewhere:
+        from ennopt.engine.auto import Auto  # methods are loaded when they are used
+        from ennopt.engine.cover import Cover
+
+        chosen = method.choose(problem).method if isinstance(method, Auto) else method
+        if getattr(chosen, "certifies", False):
+            cover = Cover(problem.domain, recorder)
+    tools = replace(tools, recorder=recorder if cover is None else cover)
+    result = method.solve(problem, tools)
+    if recorder is not None:
+        made = recorder.write(result, tools.limits.gap)
+        claim = {"certificate": str(certificate), "certified_bound": made.bound}
+        result = replace(result, details=result.details | claim)
+    return result, None if cover is None else cover.boxes()
 
 
 def verify(

@@ -63,6 +63,7 @@ def page(result: Result) -> str:
         histograms=drawn.histograms(result),
         slices=drawn.slices(result, shown_lines),
         surfaces=drawn.surfaces(result, shown_planes),
+        searched=drawn.searched(result, shown_planes),
         colours=drawn.colour_scale(shown_planes),
         equations=asked is not None and has_equations(asked.problem.domain),
         held=told.held_by(result),
