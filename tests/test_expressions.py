@@ -105,10 +105,6 @@ def test_bad_decisions_get_one_clear_sentence(trio):
             Ensemble(trio.members, [1, 2, 3]), (0, 1), risk="worst"
         ),
     )
-    bad(
-        "limits on predictions",
-        lambda: ennopt.maximize(trio, (0, 1), limits="prediction <= 1", method="bigm"),
-    )
     bad("an output in", lambda: Prediction(trio, output=3))
     curved = [Network([[[1.0, 1.0]], [[k]]], [[0.0], [0.0]], ["tanh"]) for k in (1, 2)]
     bad("Expected ReLU", lambda: ennopt.maximize(curved, (0, 1), risk="worst"))

@@ -47,6 +47,9 @@ from ennopt.result import (
 from ennopt.run import Callback, Tools
 from ennopt.targets import Odds
 
+DRAWN_INPUTS = 2
+"""Searches on so many inputs keep their boxes for a drawing."""
+
 NOT_NEAR = (
     "Bounds and constraints do not seem to contradict each other, but nothing near the "
     "data meets them: try a larger trust region, such as "
@@ -400,7 +403,7 @@ class Posed:
 
     def _solve(self, running: Running) -> Result:
         problem, tools, data = self.problem, running.tools, self.data
-        result = _recorded(problem, running)
+        result, boxes = _recorded(problem, running)
         plain = problem.is_prediction and problem.goal.terms[0].own_risk is None
         if plain:
             result = reported(result, problem.ensemble.target)
@@ -417,8 +420,9 @@ class Posed:
             away = Extrapolation.at(result.x, result.value, problem.domain, data)
             result = replace(result, extrapolation=away)
         asked = Asked(
-            problem, data, repr(running.method), tools.limits, tools.seed, tools.threads
-        )
+            problem, data, repr(running.method), tools.limits, tools.seed,
+            tools.threads, boxes=boxes,
+        )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)
 
@@ -450,18 +454,34 @@ def heading(problem: Problem, method: Method) -> str:
     return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
 
 
-def _recorded(problem: Problem, running: Running) -> Result:
-    """Solve a problem, and write the certificate of its proof if one is asked for."""
-    method, tools, certificate = running.method, running.tools, running.certificate
-    if certificate is None:
-        return method.solve(problem, tools)
-    from ennopt.certificate.writer import Recorder  # few runs ask for it
+def _recorded(problem: Problem, running: Running) -> tuple[Result, Array | None]:
+    """Solve a problem, and write the certificate of its proof if one is asked for.
 
-    recorder = Recorder(problem, certificate)
-    result = method.solve(problem, replace(tools, recorder=recorder))
-    made = recorder.write(result, tools.limits.gap)
-    claim = {"certificate": str(certificate), "certified_bound": made.bound}
-    return replace(result, details=result.details | claim)
+    Also told are the boxes of the search, if it is one on two inputs in one place, for
+    those who draw them.
+    """
+    method, tools, certificate = running.method, running.tools, running.certificate
+    recorder = None
+    if certificate is not None:
+        from ennopt.certificate.writer import Recorder  # few runs ask for it
+
+        recorder = Recorder(problem, certificate)
+    cover = None
+    elsewhere = tools.executor is not None or tools.checkpoint is not None
+    if problem.domain.num_inputs == DRAWN_INPUTS and not elsewhere:
+        from ennopt.engine.auto import Auto  # methods are loaded when they are used
+        from ennopt.engine.cover import Cover
+
+        chosen = method.choose(problem).method if isinstance(method, Auto) else method
+        if getattr(chosen, "certifies", False):
+            cover = Cover(problem.domain, recorder)
+    tools = replace(tools, recorder=recorder if cover is None else cover)
+    result = method.solve(problem, tools)
+    if recorder is not None:
+        made = recorder.write(result, tools.limits.gap)
+        claim = {"certificate": str(certificate), "certified_bound": made.bound}
+        result = replace(result, details=result.details | claim)
+    return result, None if cover is None else cover.boxes()
 
 
 def _explained(result: Result, problem: Problem) -> Result:
