@@ -391,7 +391,9 @@ def asked_originals(result: Result, problem: Problem, decision: Decision) -> Res
     for name, ensemble, output, original in decision.originals:
         alone = Problem(ensemble, problem.domain, "max", output)
         value = float(alone.values(result.x[None])[0])
-        own = rechecked(replace(result, value=value, notes=()), alone, original)
+        # Its value has no bound of its own, so nothing is to be said about a gap.
+        alone_there = replace(result, value=value, asked_gap=None, notes=())
+        own = rechecked(alone_there, alone, original)
         notes = tuple(f"{name}: {note}" for note in own.notes)
         result = replace(result, notes=(*result.notes, *notes))
     return result
