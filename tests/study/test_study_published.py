@@ -174,7 +174,8 @@ def test_bounds_and_inequalities_are_computed_again(lines):
     counts = [sum(map(proved, side.values())) for side in (more, plain)]
     assert f"Solved: {counts[0]} with, {counts[1]} without, of {len(plain)}." in told
     both = [n for n in plain if not proved(plain[n]) and not proved(more[n])]
-    change = max(abs(open_gap(plain[n]) - open_gap(more[n])) for n in both)
+    moves = [abs(open_gap(plain[n]) - open_gap(more[n])) for n in both]
+    change = max(moves, default=0.0)
     assert f"{written(change, 'percent')} over {len(both)} networks" in told
     made = np.mean([r["details"]["inequalities"] for r in more.values()])
     assert f"{written(float(made), 'seconds')} on average" in told
