@@ -194,6 +194,20 @@ def test_published_instances_are_read_and_the_others_trained(tmp_path):
         tasks(1, published="ready")
 
 
+def test_the_evening_has_every_size_and_all_configurations():
+    study = read_study(ROOT / "experiments" / "paper.toml", "evening")
+    compare, bounds, rows, models, _ = study.experiments
+    assert [len(specs_of(e.instances)) for e in (compare, bounds, rows)] == [48, 12, 12]
+    assert [e.limits.seconds for e in (compare, rows)] == [120.0, 30.0]
+    assert [label for label, _ in compare.methods] == [
+        "B&C", "E-NN", "E-NN tuned", "ennopt"
+    ]  # fmt: skip
+    assert compare.threads == 1
+    assert {e.instances.orientation for e in (compare, bounds)} == {"zero"}
+    assert {spec.layers for spec in specs_of(bounds.instances)} == {2, 4}
+    assert (models.singles, models.ensembles, models.replicas) == (4, 4, 5)
+
+
 def test_the_instances_of_the_evening_are_published():
     study = read_study(ROOT / "experiments" / "paper.toml", "evening")
     ready = ROOT / "experiments" / "instances"
