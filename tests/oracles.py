@@ -252,6 +252,14 @@ def _all_dead(rng: np.random.Generator) -> Case:
     return Ensemble((dead,)), random_domain(rng)
 
 
+def _without_weights(rng: np.random.Generator) -> Case:
+    net = random_network(rng)
+    weights, bias = np.array(net.weights[0]), np.array(net.biases[0])
+    weights[1], bias[1] = 0.0, 0.0
+    pruned = Network((weights, *net.weights[1:]), (bias, *net.biases[1:]))
+    return Ensemble((pruned, random_network(rng))), random_domain(rng)
+
+
 def _constant(rng: np.random.Generator) -> Case:
     constant = Network((np.zeros((3, 2)), np.zeros((1, 3))), (np.ones(3), [0.7]))
     return Ensemble((constant, random_network(rng))), random_domain(rng)
@@ -304,6 +312,7 @@ def _kink_at_bound(rng: np.random.Generator) -> Case:
 DEGENERATE: dict[str, Callable[[np.random.Generator], Case]] = {
     "dead neurons": _dead,
     "dead layer": _all_dead,
+    "a neuron without weights": _without_weights,
     "constant member": _constant,
     "duplicated members": _duplicated,
     "cancelling members": _cancelling,

@@ -24,6 +24,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
+SETS = kernel().instruction_sets() if kernel() else []
 DATA = Path(__file__).parent.parent / "data"
 
 
@@ -84,6 +85,21 @@ def test_a_bound_that_froze_under_an_old_cut_moves(method):
     result = method.solve(problem, Tools(Limits(nodes=500)))
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(0.7248432, abs=1e-4)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", SETS)
+def test_a_neuron_without_weights_does_not_hide_what_to_split(name):
+    """The reciprocal of its range overflowed, and the first input was always split."""
+    shapes = [(15, 3), (8, 15), (9, 8), (1, 9)]
+    for seed in (3, 13, 35):
+        rng = np.random.default_rng(seed)
+        weights = [rng.integers(-1, 2, s).astype(float) for s in shapes]
+        biases = [rng.integers(-1, 2, s[0]).astype(float) for s in shapes]
+        weights[0][2] = biases[0][2] = 0.0
+        net = Network(tuple(weights), tuple(biases))
+        problem = Canonical.sum_of([net], Domain([-1.0] * 3, [1.0] * 3))
+        nodes_to_prove(problem, Boxes(instruction_set=name), 200)
 
 
 @COMPILED
