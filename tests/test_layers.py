@@ -43,6 +43,7 @@ HOMES = {
     "matplotlib": {"pages/plot.py", "study/figures.py"},
     "jinja2": {"pages/render.py"},
     "rich": {"log.py"},
+    "threadpoolctl": {"run.py"},
     "distributed": {"study/executors.py"},
 }
 """Where each foreign library may be imported. What is not here may be nowhere: tables

@@ -22,7 +22,10 @@ from ennopt.domain.regions import NearRows
 from ennopt.domain.values import Values
 from oracles import random_domain, random_ensemble
 
-ALLOWED = {"ennopt.certificate", "ennopt.network", "ennopt.domain", "ennopt.columns"}
+ALLOWED = {
+    "ennopt.certificate", "ennopt.network", "ennopt.domain", "ennopt.columns",
+    "ennopt.sealed",
+}  # fmt: skip
 INDEPENDENT = ("checker", "pieces", "relaxation", "record")
 
 

@@ -93,11 +93,13 @@ class Search:
         if checkpoint is None or tree is None or not (last or checkpoint.due()):
             return
         assert self.scheme is not None
-        recorder = self.run.tools.recorder
+        recorder, points = self.run.tools.recorder, tree.points()
+        if self.run.x is not None:  # the tree may have met it in another rounding
+            points = np.vstack([self.run.x, points])
         checkpoint.save(
             State(
                 nodes=np.concatenate([tree.snapshot(), *more]),
-                points=tree.points(),
+                points=points,
                 closed=tree.closed,
                 count=self.run.nodes,
                 seconds=self.seconds + self.run.elapsed(),
