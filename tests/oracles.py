@@ -237,6 +237,27 @@ def random_case(rng: np.random.Generator) -> Case:
     return Ensemble(tuple(members), weights=weights), random_domain(rng, d)
 
 
+def tiny_network(
+    rng: np.random.Generator, widest: int, inputs: tuple[int, int]
+) -> Network:
+    """One to three layers: smooth weights, or whole ones with kinks that coincide."""
+    d, depth = int(rng.integers(*inputs)), int(rng.integers(1, 4))
+    sizes = [d, *(int(n) for n in rng.integers(1, widest + 1, size=depth)), 1]
+    kind = int(rng.integers(0, 3))
+    weights, biases = [], []
+    for n, m in itertools.pairwise(sizes):
+        if kind == 0:
+            w, b = rng.uniform(-0.5, 0.5, (m, n)), rng.uniform(-0.5, 0.5, m)
+        elif kind == 1:
+            w, b = rng.normal(size=(m, n)) * np.sqrt(2 / n), rng.normal(size=m) * 0.3
+        else:  # flat maxima, dead neurons
+            w = rng.integers(-1, 2, (m, n)).astype(float)
+            b = rng.integers(-1, 2, m).astype(float)
+        weights.append(w)
+        biases.append(b)
+    return Network(tuple(weights), tuple(biases))
+
+
 def _dead(rng: np.random.Generator) -> Case:
     net = random_network(rng)
     bias = np.array(net.biases[0])

@@ -1,6 +1,5 @@
 """Every search ends: tiny networks, frozen bounds, deep ones, gaps below rounding."""
 
-import itertools
 import math
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ennopt.network import Ensemble, Network, read_npz
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from oracles import random_network
+from oracles import random_network, tiny_network
 
 BOTH = pytest.mark.parametrize(
     "method", [BoxSearch(), NeuronSearch()], ids=["box", "neurons"]
@@ -30,24 +29,9 @@ DATA = Path(__file__).parent.parent / "data"
 
 def tiny(seed):
     """One to three layers of up to eight neurons on up to twelve inputs."""
-    rng = np.random.default_rng(seed)
-    d, depth = int(rng.integers(1, 13)), int(rng.integers(1, 4))
-    sizes = [d, *(int(n) for n in rng.integers(1, 9, size=depth)), 1]
-    kind = int(rng.integers(0, 3))
-    weights, biases = [], []
-    for n, m in itertools.pairwise(sizes):
-        if kind == 0:
-            w, b = rng.uniform(-0.5, 0.5, (m, n)), rng.uniform(-0.5, 0.5, m)
-        elif kind == 1:
-            w, b = rng.normal(size=(m, n)) * np.sqrt(2 / n), rng.normal(size=m) * 0.3
-        else:  # kinks that coincide, flat maxima, dead neurons
-            w = rng.integers(-1, 2, (m, n)).astype(float)
-            b = rng.integers(-1, 2, m).astype(float)
-        weights.append(w)
-        biases.append(b)
-    return Canonical.sum_of(
-        [Network(tuple(weights), tuple(biases))], Domain([-1.0] * d, [1.0] * d)
-    )
+    net = tiny_network(np.random.default_rng(seed), 8, (1, 13))
+    d = net.num_inputs
+    return Canonical.sum_of([net], Domain([-1.0] * d, [1.0] * d))
 
 
 def nodes_to_prove(problem, scheme, most, plain=False):

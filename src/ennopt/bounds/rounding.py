@@ -42,7 +42,7 @@ ROUNDINGS_PER_LINE = 128
 UPWARD = 1.0 + 1e-12
 """Makes up for the rounding of a size itself."""
 
-LEAST_SIZE = 1e-270
+LEAST_SIZE = 1e-290
 """Floor of a size. What is divided by a rounding error, such as the range of a neuron
 without weights, must not underflow: the reciprocals of the kernel would overflow."""
 
