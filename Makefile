@@ -83,10 +83,12 @@ $(PEERS)/ready: $(SOURCES)
 	  gurobi-machinelearning pyscipopt-ml omlt
 	touch $@
 
-# A thousand random problems on every kind of feasible set, each solved in four ways, and
-# a thousand with limits and risks beside a MILP solver.
+# A thousand random problems on every kind of feasible set, each solved in four ways, a
+# thousand with limits and risks beside a MILP solver, and a thousand tiny networks that
+# must end within a number of nodes.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance \
+	  tests/engine/test_turns.py
 
 # Small problems with every certificate checked and compared with enumeration.
 TORTURE ?= 10000
