@@ -2,7 +2,13 @@
 
 A cubic metre of 2,400 kg, whole days of age, four weeks at most, close to mixes that
 were made. The prices are made up. `docs/decisions.md` tells how limits and risks work.
+
+    python examples/least_cost.py               # the cheapest mix of 50 MPa
+    python examples/least_cost.py front.png     # and what each further MPa costs
 """
+
+import sys
+from pathlib import Path
 
 import ennopt
 from ennopt.learn import Configuration, train
@@ -17,24 +23,44 @@ PRICES = {  # for a kilogram
     "coarse_aggregate": 0.012,
     "fine_aggregate": 0.01,
 }
+COST = ennopt.linear(PRICES)
 
 
-def main() -> ennopt.Result:
-    """Print the answer and return it."""
+def asked():
+    """The strength that every network believes in, and where mixes may be."""
     mixes = concrete()
     model = train(mixes, Configuration(members=5, layers=2, width=20), seed=0).ensemble
     strength = ennopt.Prediction(model, risk="worst", name="strength")
-    answer = ennopt.minimize(
-        ennopt.linear(PRICES),
-        mixes.x,
-        limits=[strength >= 50],
-        constraints=[" + ".join(PRICES) + " == 2400", "age <= 28"],
-        integers=["age"],
-        trust="near",
-    )
+    where = {
+        "domain": mixes.x,
+        "constraints": [" + ".join(PRICES) + " == 2400", "age <= 28"],
+        "integers": ["age"],
+        "trust": "near",
+    }
+    return strength, where
+
+
+def main() -> ennopt.Result:
+    """Print the cheapest mix of 50 MPa and return it."""
+    strength, where = asked()
+    answer = ennopt.minimize(COST, **where, limits=[strength >= 50])
     print(answer)
     return answer
 
 
+def front(picture: Path, points: int = 11) -> ennopt.Front:
+    """Draw the front of cost and strength, print it and return it."""
+    strength, where = asked()
+    found = ennopt.pareto(
+        (COST, strength), **where, senses=("min", "max"), points=points,
+        names=("cost of a cubic metre", "strength in MPa, worst of 5 members"),
+    )  # fmt: skip
+    print(found)
+    found.plot().figure.savefig(picture, dpi=120)
+    return found
+
+
 if __name__ == "__main__":
     main()
+    if len(sys.argv) > 1:
+        front(Path(sys.argv[1]))
