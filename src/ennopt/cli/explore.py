@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ennopt.cli.bounds import given_place
-from ennopt.cli.solve import add_model, no_bounds
+from ennopt.cli.question import add_model, no_bounds
 from ennopt.convert import load_with_original
 from ennopt.domain.files import Stated, read_bounds
 from ennopt.options import whole_number

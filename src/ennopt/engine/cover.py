@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ennopt.checkpoint import Whole
@@ -32,6 +34,12 @@ class Cover:
         self._domain, self._then = domain, then
         self._lines: list[Array] = []
         self._count = 0
+
+    def plant(self, scheme: Any) -> None:
+        """A tree begins: forget what was heard of another one."""
+        if self._then is not None:
+            self._then.plant(scheme)
+        self._lines, self._count = [], 0
 
     def hear(self, lines: Array) -> None:
         """Take new lines of the journal, (num_lines, 6)."""

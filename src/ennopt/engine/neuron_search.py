@@ -60,6 +60,7 @@ class NeuronSearch(Engine):
     """
 
     handles: ClassVar[frozenset[Feature]] = SIGN_SETS
+    certifies: ClassVar[bool] = True
     dive: int = 1
     tightening_nodes: int = 1000
 

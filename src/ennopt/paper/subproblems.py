@@ -23,6 +23,7 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.slices import in_slices
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.highs import HotLp
+from ennopt.milp.refining import solve_refined
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
 from ennopt.network import Array
@@ -168,8 +169,9 @@ class ByMilp:
             threads=effort.threads,
             seed=effort.seed,
         )
-        found = solver.solve(scaled.model, options, SolveHooks(progress=told))
-        if found.status is MilpStatus.INFEASIBLE and not problem.domain.is_box:
+        hooks = SolveHooks(progress=told)
+        found = solve_refined(solver, scaled, scaled.model, options, hooks)
+        if found.status is MilpStatus.INFEASIBLE and not problem.is_never_empty:
             return Answer(None, -math.inf, found.nodes)
         if not found.status.has_bound:
             failure = found.message or found.status.value
@@ -239,7 +241,7 @@ class ByEngine:
         ):
             nodes += count
             moved = problem.domain.repair(tree.candidates())
-            for x in moved[problem.domain.feasible(moved)]:
+            for x in moved[problem.feasible(moved)]:
                 tree.offer(x)
             seconds = time.perf_counter() - begin_at
             now = Progress(seconds, tree.value, tree.bound, nodes)

@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ennopt import options
-from ennopt.api import asked_originals, solve
 from ennopt.convert.classes import choose_class
-from ennopt.convert.verify import Original
 from ennopt.domain import Domain
 from ennopt.domain.data import Data
 from ennopt.domain.discrete import discretised, read_categories
@@ -25,10 +23,13 @@ from ennopt.domain.reading import read_place
 from ennopt.domain.trust import Mahalanobis, Near
 from ennopt.domain.where import Where
 from ennopt.explore.subject import Form, Subject
-from ennopt.expressions import PREDICTION, Decision, read_decision
+from ennopt.expressions import Condition, Prediction
+from ennopt.expressions.arithmetic import PREDICTION
+from ennopt.expressions.text import read_condition
 from ennopt.network import Ensemble, shown
 from ennopt.pages.coordinates import Coordinate, coordinates
 from ennopt.problem import Problem, Sense
+from ennopt.question import Posed, Question, Running
 from ennopt.result import Result
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Callback
@@ -66,50 +67,38 @@ class FormError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class Inquiry:
     """What the fields ask.
 
     Parameters
     ----------
-    problem
-        What is to be solved.
-    data
-        The rows of data, if there are any.
-    keywords
-        The arguments of ``ennopt.maximize`` that ask the same, after the model.
-    script
-        The lines of Python that ask the same.
-    originals
-        The model that the ensemble was converted from, to be asked at the answer.
-    decision
-        If a risk or limits are asked for, what was read.
+    posed
+        What is to be solved, with its data.
     time_limit, gap
         Of the run.
+    script
+        The lines of Python that ask the same.
     """
 
-    problem: Problem
-    data: Data | None
-    keywords: dict[str, Any]
-    script: str
-    original: Original | None
-    decision: Decision | None
+    posed: Posed
     time_limit: float | None
     gap: float
+    script: str
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be solved."""
+        return self.posed.problem
+
+    @property
+    def data(self) -> Data | None:
+        """The rows of data, if there are any."""
+        return self.posed.data
 
     def solve(self, callback: Callback) -> Result:
         """The answer; `callback` sees the progress and may stop the run."""
-        result = solve(
-            self.problem,
-            time_limit=self.time_limit,
-            gap=self.gap,
-            callback=callback,
-            original=None if self.decision else self.original,
-            data=self.data,
-        )
-        if self.decision is not None and self.original is not None:
-            own = self.problem.ensemble, self.problem.output, self.original
-            decision = replace(self.decision, originals=((PREDICTION, *own),))
-            result = asked_originals(result, self.problem, decision)
+        said = {"time_limit": self.time_limit, "gap": self.gap, "callback": callback}
+        result = self.posed.solve(Running.of(said))
         if result.asked is None:
             return result
         return replace(result, asked=replace(result.asked, command=self.script))
@@ -156,56 +145,54 @@ class Fields:
             raise FormError(self.wrong)
 
 
-def read_form(subject: Subject, form: Form) -> Question:
-    """The question that fields ask.
+def read_form(subject: Subject, form: Form) -> Inquiry:
+    """What fields ask.
 
     Raises
     ------
     FormError
         With a message for each field that cannot be read.
     """
-    fields = Fields(form)
+    fields, model = Fields(form), subject.loaded.ensemble
     output = _output(subject, fields)
     loaded = fields.tried("output", lambda: choose_class(subject.loaded, output))
     fields.check()
     assert loaded is not None
-    (ensemble, original), rest = loaded
+    (ensemble, original), _ = loaded
     risk = _risk(fields)
-    model = subject.loaded.ensemble
     if risk is not None:
-        fields.tried("risk", lambda: read_decision(model, output, risk, None))
-    limits = fields.lines(
-        "limits",
-        lambda line: read_decision(model, output, risk, line),
-    )
+        fields.tried("risk", lambda: Prediction(model, output=output, risk=risk))
+    limits = fields.lines("limits", lambda line: _limit(model, output, line))
     seconds = fields.read("time_limit", options.positive_number)
     gap = fields.read("gap", options.gap)
     said = _statements(subject, fields, ensemble)
     fields.check()
-    place = fields.tried("", lambda: read_place(Where(**said), ensemble))
-    fields.check()
-    assert place is not None
     sense: Sense = "min" if fields.text("sense") == "min" else "max"
-    decision = None
-    if risk is None and not limits:
-        problem = fields.tried("", lambda: Problem(ensemble, place.domain, sense, rest))
-    else:
-        decision = read_decision(model, output, risk, limits)
-        made = decision
-        problem = fields.tried("", lambda: Problem(
-            made.ensemble, place.domain, sense, made.output, made.goal, made.limits
-        ))  # fmt: skip
+    more = {"output": output, "risk": risk, "limits": limits or None}
+    said |= {name: at for name, at in more.items() if at is not None}
+    domain = said.pop("domain")
+    posed = fields.tried(
+        "", lambda: Question.of([(model, sense)], domain, said, sense).posed()
+    )
     fields.check()
-    assert problem is not None
-    more = {
-        "output": output, "risk": risk, "limits": limits or None,
-        "time_limit": seconds, "gap": 1e-4 if gap is None else gap,
-    }  # fmt: skip
-    keywords = said | {name: at for name, at in more.items() if at is not None}
-    return Question(
-        problem, place.data, keywords, script(subject.path, sense, keywords), original,
-        decision, seconds, keywords["gap"],
-    )  # fmt: skip
+    assert posed is not None
+    models = tuple(replace(one, original=original) for one in posed.models)
+    gap = 1e-4 if gap is None else gap
+    said |= {"time_limit": seconds} if seconds is not None else {}
+    lines = script(subject.path, sense, {"domain": domain} | said | {"gap": gap})
+    return Inquiry(replace(posed, models=models), seconds, gap, lines)
+
+
+def _limit(model: Ensemble, output: int | None, line: str) -> list[Condition]:
+    """The conditions of a line, which must be about the prediction."""
+    known = {PREDICTION: Prediction(model, output=output)}
+    found = list(read_condition(line, known, model.input_names))
+    if not any(condition.expression.predictions for condition in found):
+        raise ValueError(
+            f"Expected a limit on the prediction, got {line!r}. Write conditions on "
+            "inputs alone as constraints."
+        )
+    return found
 
 
 def _output(subject: Subject, fields: Fields) -> int | None:

@@ -8,7 +8,7 @@ import ennopt
 from ennopt.columns import Group, Number
 from ennopt.explore import look
 from ennopt.explore.answers import content
-from ennopt.explore.question import FormError, read_form, shown_coordinates
+from ennopt.explore.form import FormError, read_form, shown_coordinates
 from oracles import random_ensemble
 
 ASKED = {
