@@ -47,6 +47,7 @@ HOMES = {
     "rich": {"log.py"},
     "threadpoolctl": {"run.py"},
     "distributed": {"study/executors.py"},
+    "IPython": {"log.py"},
     "starlette": {"explore/server.py"},
     "uvicorn": {"explore/server.py"},
 }

@@ -34,7 +34,7 @@ are in a convex hull, which takes a projection each; the others are what the nea
 these is."""
 
 
-LIMIT_SLACK = 1e-6
+DRAWN_SLACK = 1e-6
 """A drawing shows a limit as reached within this share of it."""
 
 
@@ -246,7 +246,7 @@ def _allowed(problem: Problem, points: Array, shape: tuple[int, int]) -> Flags:
     found = _in_domain(problem.domain, points, shape)
     if problem.limits:
         least = np.array([limit.least for limit in problem.limits])
-        reached = problem.limit_values(points) >= least - LIMIT_SLACK * np.abs(least)
+        reached = problem.limit_values(points) >= least - DRAWN_SLACK * np.abs(least)
         found = found & reached.all(axis=1).reshape(shape)
     return found
 
