@@ -140,7 +140,7 @@ class Canonical:
         limits = [
             (part, limit.least)
             for limit in problem.limits
-            for part in _each_alone(limit.function)
+            for part in each_alone(limit.function)
         ]
         if not limits and all(term.own_risk is None for term in goal.terms):
             rows = list(_rows(goal))
@@ -480,7 +480,7 @@ def merged(
     return networks, tuple((weights, bias) for _, weights, bias in kept.values())
 
 
-def _each_alone(function: Combination) -> list[Combination]:
+def each_alone(function: Combination) -> list[Combination]:
     """A function that must reach a limit, as functions that all must.
 
     The worst member reaches a limit if every member does.

@@ -8,6 +8,7 @@ choose w freely: a good choice makes a proof shorter, never wrong.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol
@@ -224,8 +225,8 @@ def risk_of(given: object) -> Risk | None:
 
     Examples
     --------
-    >>> risk_of("worst")
-    Worst()
+    >>> risk_of("worst"), risk_of("cvar:0.4")
+    (Worst(), Cvar(share=0.4))
     >>> risk_of("bad")
     Traceback (most recent call last):
     ...
@@ -235,12 +236,28 @@ def risk_of(given: object) -> Risk | None:
         return None
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
+    if isinstance(given, str) and ":" in given:
+        return _written(given)
     if isinstance(given, Worst | Cvar | MeanMinusStd | MeanMinusMad):
         return given
     raise ValueError(
         f"Expected a risk, 'mean' or 'worst', got {given!r:.60}. Pass Cvar(0.4), "
         "MeanMinusStd(1.0) or MeanMinusMad(1.0) for others."
     )
+
+
+def _written(text: str) -> Risk:
+    """A risk with its number: ``"cvar:0.4"``, ``"std:1"`` or ``"mad:1"``."""
+    name, _, number = text.partition(":")
+    kinds: dict[str, Callable[[float], Risk]] = {
+        "cvar": Cvar, "std": MeanMinusStd, "mad": MeanMinusMad,
+    }  # fmt: skip
+    try:
+        return kinds[name](float(number))
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"Expected worst, cvar:SHARE, std:KAPPA or mad:KAPPA, got {text!r:.60}."
+        ) from error
 
 
 def _check_kappa(kappa: object, name: str) -> None:
