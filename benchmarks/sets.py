@@ -64,7 +64,7 @@ class Cost:
     def __str__(self):
         if not self.nodes:
             return "not run"
-        return f"{self.nodes:,}" + (f", gap {self.gap:.0%}" if self.gap else "")
+        return f"{self.nodes:,}" + (f", gap {100 * self.gap:.2g}%" if self.gap else "")
 
 
 def rows(rng, box, best, count, equations=0):

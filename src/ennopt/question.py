@@ -375,6 +375,9 @@ class Posed:
         A feasible point that is known, (num_inputs,).
     alone
         Whether the problem is to optimize the prediction of its one model.
+    explained
+        Whether bounds and constraints that contradict each other are named, which
+        takes longer than most proofs that there is no feasible point.
     """
 
     problem: Problem
@@ -383,6 +386,7 @@ class Posed:
     goals: tuple[Combination, ...] = ()
     start: Array | None = None
     alone: bool = False
+    explained: bool = True
 
     def solve(self, running: Running) -> Result:
         """Solve the problem; compare the answer with models and data."""
@@ -407,7 +411,7 @@ class Posed:
         if problem.ensemble.deviation is not None:
             origin = {"import_deviation": problem.ensemble.deviation}
             result = replace(result, details=result.details | origin)
-        if result.status is Status.INFEASIBLE:
+        if result.status is Status.INFEASIBLE and self.explained:
             result = _explained(result, problem)
         if result.x is not None and data is not None:
             if result.probability is not None or not problem.is_prediction:

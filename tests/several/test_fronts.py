@@ -37,7 +37,7 @@ def check_on(front, values):
         assert not better.any()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_point_of_a_grid_is_where_a_front_says_that_none_is(seed):
     rng = np.random.default_rng(seed)
     trio = Ensemble(random_ensemble(rng, 3, 2, (5,)).members)
@@ -62,7 +62,7 @@ def test_the_mean_is_weighed_against_how_far_members_disagree(kind):
     trio = Ensemble(random_ensemble(rng, 3, 2, (4,)).members)
     strength, points = Prediction(trio, name="strength"), grid(-1, 1, 61)
     off = getattr(strength, kind)()
-    front = pareto((strength, off), (-1, 1), senses=("max", "min"), points=3)
+    front = pareto((strength, off), (-1, 1), senses=("max", "min"), points=3, gap=1e-3)
     each = np.stack([m(points)[:, 0] for m in trio.members])
     far = {
         "std": each.std(axis=0),

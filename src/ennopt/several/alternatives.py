@@ -9,7 +9,6 @@ of the set that it is a part of, so most slabs need no run of their own.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,14 +25,14 @@ from ennopt.network import Array, shown
 from ennopt.problem import Problem, Sense
 from ennopt.question import Posed, Question, Words
 from ennopt.result import Progress, Result, Status, told_at
-from ennopt.several.series import Series, frame_of
+from ennopt.several.series import Series, Told, frame_of, known
 
 COUNT, DISTANCE = 3, 0.1
 """How many answers are sought, and how far apart, unless a user says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alternatives:
+class Alternatives(Told):
     """What `alternatives` returns: a sequence of results, the best first.
 
     Parameters
@@ -90,15 +89,11 @@ class Alternatives:
         return {
             "status": self.status.value,
             "alternatives": [result.to_dict() for result in self.results],
-            "reach": [float(r) if math.isfinite(r) else None for r in self.reach],
+            "reach": [known(r) for r in self.reach],
             "nodes": self.nodes,
             "runs": self.runs,
             "seconds": self.seconds,
         }
-
-    def to_json(self, indent: int | None = None) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def summary(self) -> str:
         """The answers beside each other, for a person."""
@@ -125,9 +120,6 @@ class Alternatives:
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
             lines.append(f"  {'  '.join(cells)}".rstrip())
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
 
 
 def _cells(result: Result) -> dict[str, str]:
