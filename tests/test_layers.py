@@ -18,7 +18,8 @@ ROOMS = [
     "interrupts", "checkpoint",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
     "expressions", "certificate", "question", "api", "several",
-    "problem_file", "properties", "embed", "learn", "study", "cli",
+    "problem_file", "properties", "embed", "learn", "study",
+    "explore", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
@@ -44,7 +45,11 @@ HOMES = {
     "matplotlib": {"pages/plot.py", "study/figures.py"},
     "jinja2": {"pages/render.py"},
     "rich": {"log.py"},
+    "threadpoolctl": {"run.py"},
     "distributed": {"study/executors.py"},
+    "IPython": {"log.py"},
+    "starlette": {"explore/server.py"},
+    "uvicorn": {"explore/server.py"},
 }
 """Where each foreign library may be imported. What is not here may be nowhere: tables
 are read through NumPy, dask through `distributed`, skl2onnx belongs to the tests."""

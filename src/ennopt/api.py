@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,7 +26,7 @@ from ennopt.question import (
     check_words,
 )
 from ennopt.result import MEMORY, Result
-from ennopt.run import Callback
+from ennopt.run import Callback, matrix_threads
 from ennopt.targets import Classes
 
 if TYPE_CHECKING:
@@ -287,8 +287,9 @@ def solve(
 def verify(
     certificate: str | Path,
     model: Any,
-    domain: Domain | None = None,
+    about: Domain | Problem | None = None,
     *,
+    others: Sequence[Any] = (),
     executor: Executor | None = None,
     workers: int = 1,
     progress: Callable[[Checked], Any] | None = None,
@@ -302,9 +303,12 @@ def verify(
         A file that ``maximize(..., certificate=...)`` wrote.
     model
         The model it is about: anything `ennopt.load` takes.
-    domain
-        The feasible set that it must be about. Without it, the set is the one that the
-        certificate states: look at `Verdict.domain`.
+    about
+        What it must be about: a feasible set, or a whole `Problem` with its objective
+        and limits. Without it, these are what the certificate states: look at
+        `Verdict.domain` and `Verdict.limits`.
+    others
+        Further models, if objective and limits have several.
     executor, workers
         Anything with ``submit``, and how many rounds of work it does at once.
     progress
@@ -329,25 +333,34 @@ def verify(
     ...     print(verify(file, absolute).reason)
     The point has the value 2, and no feasible input can exceed 2.0002.
     """
-    from ennopt.certificate.checker import check
+    from ennopt.certificate.checker import Verdict, check
     from ennopt.certificate.record import (
         Certificate,
         CertificateError,
-        fingerprint,
-        set_fingerprint,
+        OtherModelError,
+        difference,
     )
 
-    claim, loaded = Certificate.read(certificate), load_with_original(model)
-    if domain is not None and set_fingerprint(domain) != set_fingerprint(claim.domain):
-        raise CertificateError(
-            f"Expected a certificate for {domain!r}, got one for {claim.domain!r}."
-        )
-    ensembles = [loaded.ensemble]
-    if isinstance(loaded.ensemble.target, Classes):
-        names = range(len(loaded.ensemble.target.names))
-        ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
-    chosen = next((e for e in ensembles if fingerprint(e) == claim.model), ensembles[0])
-    return check(
-        claim, chosen, executor=executor, workers=workers, progress=progress,
-        most_pieces=most_pieces,
-    )  # fmt: skip
+    ensembles = []
+    for one in (model, *others):
+        loaded = load_with_original(one)
+        ensembles.append(loaded.ensemble)
+        if isinstance(loaded.ensemble.target, Classes):
+            names = range(len(loaded.ensemble.target.names))
+            ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
+    try:
+        claim = Certificate.read(certificate, ensembles)
+    except OtherModelError as error:
+        nan = float("nan")
+        return Verdict(False, str(error), nan, nan, 0, 0, error.domain)
+    if about is not None:
+        other = difference(claim.problem, about)
+        if other:
+            raise CertificateError(
+                f"Expected a certificate for your {other}, got one for another {other}."
+            )
+    with matrix_threads(1):  # its products are small, and threads are slower
+        return check(
+            claim, executor=executor, workers=workers, progress=progress,
+            most_pieces=most_pieces,
+        )  # fmt: skip

@@ -44,8 +44,11 @@ from ennopt.result import (
     reported,
     told_at,
 )
-from ennopt.run import Callback, Tools
+from ennopt.run import Callback, Listener, Tools
 from ennopt.targets import Odds
+
+DRAWN_INPUTS = 2
+"""Searches on so many inputs keep their boxes for a drawing."""
 
 NOT_NEAR = (
     "Bounds and constraints do not seem to contradict each other, but nothing near the "
@@ -404,7 +407,7 @@ class Posed:
 
     def _solve(self, running: Running) -> Result:
         problem, tools, data = self.problem, running.tools, self.data
-        result = _recorded(problem, running)
+        result, boxes = _recorded(problem, running)
         plain = problem.is_prediction and problem.goal.terms[0].own_risk is None
         if plain:
             result = reported(result, problem.ensemble.target)
@@ -421,8 +424,9 @@ class Posed:
             away = Extrapolation.at(result.x, result.value, problem.domain, data)
             result = replace(result, extrapolation=away)
         asked = Asked(
-            problem, data, repr(running.method), tools.limits, tools.seed, tools.threads
-        )
+            problem, data, repr(running.method), tools.limits, tools.seed,
+            tools.threads, boxes=boxes,
+        )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)
 
@@ -439,7 +443,9 @@ class Posed:
                 continue
             alone = Problem(model.ensemble, self.problem.domain, "max", model.output)
             at = result.x[None]
-            own = replace(result, value=float(alone.values(at)[0]), notes=())
+            # It has no bound of its own, so nothing is to be said about a gap.
+            value = float(alone.values(at)[0])
+            own = replace(result, value=value, asked_gap=None, notes=())
             if isinstance(model.ensemble.target, Odds):
                 chance = float(model.ensemble.target.probability_at(at)[0])
                 own = replace(own, probability=chance)
@@ -454,18 +460,36 @@ def heading(problem: Problem, method: Method) -> str:
     return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
 
 
-def _recorded(problem: Problem, running: Running) -> Result:
-    """Solve a problem, and write the certificate of its proof if one is asked for."""
-    method, tools, certificate = running.method, running.tools, running.certificate
-    if certificate is None:
-        return method.solve(problem, tools)
-    from ennopt.certificate.writer import Recorder  # few runs ask for it
+def _recorded(problem: Problem, running: Running) -> tuple[Result, Array | None]:
+    """Solve a problem, and write the certificate of its proof if one is asked for.
 
-    recorder = Recorder(problem, certificate)
-    result = method.solve(problem, replace(tools, recorder=recorder))
-    made = recorder.write(result, tools.limits.gap)
-    claim = {"certificate": str(certificate), "certified_bound": made.bound}
-    return replace(result, details=result.details | claim)
+    Also told are the boxes of the search, if it is one on two inputs in one place, for
+    those who draw them.
+    """
+    method, tools, certificate = running.method, running.tools, running.certificate
+    recorder = None
+    if certificate is not None:
+        from ennopt.certificate.writer import Recorder  # few runs ask for it
+
+        recorder = Recorder(problem, certificate)
+    cover = None
+    elsewhere = tools.executor is not None or tools.checkpoint is not None
+    if problem.domain.num_inputs == DRAWN_INPUTS and not elsewhere:
+        from ennopt.engine.auto import Auto  # methods are loaded when they are used
+        from ennopt.engine.box_search import BoxSearch
+        from ennopt.engine.cover import Cover
+
+        chosen = method.choose(problem).method if isinstance(method, Auto) else method
+        if isinstance(chosen, BoxSearch):
+            cover = Cover(problem.domain, recorder)
+    listener: Listener | None = recorder if cover is None else cover
+    tools = replace(tools, recorder=listener)
+    result = method.solve(problem, tools)
+    if recorder is not None:
+        made = recorder.write(result, tools.limits.gap)
+        claim = {"certificate": str(certificate), "certified_bound": made.bound}
+        result = replace(result, details=result.details | claim)
+    return result, None if cover is None else cover.boxes()
 
 
 def _explained(result: Result, problem: Problem) -> Result:

@@ -35,6 +35,9 @@ class Risk(Protocol):
     def lowest(self, count: int) -> float:
         """No weight of `count` members is below this."""
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
 
@@ -78,6 +81,10 @@ class Cvar:
         """No weight of `count` members is below this."""
         return 0.0
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return float(self.respond(low) @ low), float(self.respond(high) @ high)
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
         return count == 1 or self.share == 1.0
@@ -105,6 +112,10 @@ class Worst:
     def lowest(self, count: int) -> float:
         """No weight of `count` members is below this."""
         return 0.0
+
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return float(self.respond(low) @ low), float(self.respond(high) @ high)
 
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
@@ -154,6 +165,10 @@ class MeanMinusStd:
         largest = math.sqrt((count - 1) / count)
         return self.mean / count - self.kappa / math.sqrt(count) * largest
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return _deviating(self.mean, self.kappa, low, high)
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
         return self.mean == 1.0 and (count == 1 or self.kappa == 0.0)
@@ -191,6 +206,10 @@ class MeanMinusMad:
     def lowest(self, count: int) -> float:
         """No weight of `count` members is below this."""
         return self.mean / count - self.kappa / count * 2.0 * (count - 1) / count
+
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return _deviating(self.mean, self.kappa, low, high)
 
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
@@ -251,6 +270,15 @@ def _less(mean: float, kappa: float, one: str, many: str) -> str:
     return (
         f"the mean of the members less {deviations}" if mean else f"less {deviations}"
     )
+
+
+def _deviating(
+    mean: float, kappa: float, low: Array, high: Array
+) -> tuple[float, float]:
+    """Range of the mean less deviations: no deviation is above half the spread."""
+    ends = mean * float(low.mean()), mean * float(high.mean())
+    most = 0.5 * float(high.max() - low.min())
+    return min(ends) - kappa * most, max(ends)
 
 
 def _least_capped(y: Array, cap: float) -> Array:

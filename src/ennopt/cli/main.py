@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from ennopt.cli.explore import add_explore
 from ennopt.cli.models import add_convert, add_inspect, add_methods
 from ennopt.cli.several import add_alternatives, add_pareto, add_sensitivity
 from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_pareto(commands)
     add_alternatives(commands)
     add_sensitivity(commands)
+    add_explore(commands)
     add_verify(commands)
     add_check(commands)
     add_inspect(commands)

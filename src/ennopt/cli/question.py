@@ -257,11 +257,7 @@ def model_asked(
             )
         place = given_place(options, ensemble)
         if place is None:
-            raise ValueError(
-                f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and "
-                "the model records no box. Add --lower and --upper, --bounds FILE or "
-                "--data FILE.csv."
-            )
+            raise no_bounds(ensemble)
         return place
 
     said = {**words, "limits": options.limit}
@@ -276,6 +272,15 @@ def model_asked(
         question.goals, where, question.running, question.output, question.risk,
         question.limits, question.start, placed,
     )  # fmt: skip
+
+
+def no_bounds(ensemble: Ensemble) -> ValueError:
+    """What is said if neither the options nor the model bound the inputs."""
+    return ValueError(
+        f"Expected bounds for the {ensemble.num_inputs} inputs, got none, and the "
+        "model records no box. Add --lower and --upper, --bounds FILE or --data "
+        "FILE.csv."
+    )
 
 
 def check_index(index: int | None, ensemble: Ensemble) -> None:
