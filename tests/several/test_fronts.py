@@ -173,3 +173,17 @@ def test_bad_fronts_get_one_clear_sentence(rng):
             make()
     with pytest.raises(TypeError, match="keyword of pareto, got 'threshold'"):
         pareto((own, Input("x0")), (-1, 1), threshold=1.0)
+
+
+def test_no_point_at_a_limit_is_not_called_infeasible(rng):
+    net = random_network(rng, 6, (16, 16))
+    own, box = Prediction(net, name="own"), [(-1, 1)] * 6
+    most = ennopt.maximize(net, box).value
+    asked = {"limits": own >= most - 1e-7, "node_limit": 20}
+    front = pareto((own, Input("x0")), box, **asked)
+    assert front.status is not Status.INFEASIBLE
+    found = ennopt.alternatives(own, box, **asked)
+    assert found.status is not Status.INFEASIBLE
+    assert len(front.points) == len(found) == 0
+    assert "No" in front.summary()
+    assert "No" in found.summary()

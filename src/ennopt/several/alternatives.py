@@ -286,8 +286,8 @@ class _Search:
         """Why there are fewer answers than asked for."""
         if self.series.interrupted:
             return Status.INTERRUPTED
-        if not self.series.spent:
-            return Status.INFEASIBLE
+        if not self.series.spent:  # nothing is left, or nothing that can be decided
+            return Status.PRECISION_LIMIT if self.parts else Status.INFEASIBLE
         limits = self.series.running.tools.limits
         late = self.series.seconds >= limits.seconds
         return Status.TIME_LIMIT if late else Status.NODE_LIMIT
@@ -306,9 +306,7 @@ class _Search:
             self._explore(max(open_parts, key=lambda part: part.bound), floor)
         best = self._incumbent()
         if best is None:
-            if not self.parts or not self.series.spent:
-                return None
-            return self._unfinished()
+            return self._unfinished() if self.parts else None
         return self._told(best, before)
 
     def _incumbent(self) -> Result | None:
@@ -360,8 +358,6 @@ class _Search:
         status, notes = Status.OPTIMAL, best.notes
         if bound > self._floor(best):
             status = self._ending()
-            if status is Status.INFEASIBLE:
-                status = Status.PRECISION_LIMIT
         elif best.status is not Status.OPTIMAL:
             notes = ()  # about the end of a run that was cut short
         seconds = {"total": self.series.seconds - before[1]}

@@ -357,9 +357,7 @@ class _Search:
 
     def front(self) -> Front:
         """Do the work."""
-        status = Status.OPTIMAL
-        if not self._ends():
-            status = Status.INFEASIBLE
+        status = self._ends()
         while status is Status.OPTIMAL and not self.series.spent:
             if (level := self._next()) is None:
                 break
@@ -367,10 +365,8 @@ class _Search:
         kept = self._kept()
         if self.series.interrupted:
             status = Status.INTERRUPTED
-        elif status is Status.INFEASIBLE and self.series.spent:
-            status = Status.TIME_LIMIT
-        elif not all(result.proved for _, _, result in kept):
-            status = next(r.status for _, _, r in kept if not r.proved)
+        elif not all(point.result.proved for point in kept):
+            status = next(p.result.status for p in kept if not p.result.proved)
         points = [
             FrontPoint(*self._in_user_sense(level, value), result)
             for level, value, result in kept
@@ -444,14 +440,17 @@ class _Search:
             return -math.inf
         return result.bound if result.sense == "max" else -result.bound
 
-    def _ends(self) -> bool:
-        """Both ends of the front: the best of each, then the best of the other."""
+    def _ends(self) -> Status:
+        """Both ends of the front: the best of each, then the best of the other.
+
+        Returns how the first run ended, if that found no point.
+        """
         value, level = 1 - self.level, self.level
         best = self._ask(value, None)
         self.parts.append((-math.inf, self._bound(best)))
         self._take(best)
         if best.x is None:
-            return False
+            return best.status
         if not self.series.spent:
             highest = self._ask(level, None)
             self.parts.append((self._bound(highest), -math.inf))
@@ -466,7 +465,7 @@ class _Search:
             bound = self._bound(result)
             self.parts.append((bound, least) if which == level else (least, bound))
             self._take(result)
-        return True
+        return Status.OPTIMAL
 
     def _kept(self) -> list[_Found]:
         """Points of which none is dominated by another one, or close to it."""
