@@ -24,7 +24,9 @@ from oracles import KINDS, random_ensemble, random_set, rounded
 
 COUNT = int(os.environ.get("ENNOPT_CONFORMANCE", "16"))
 GAP = 1e-4
-LINEAR = (None, Worst(), Cvar(0.5), Cvar(0.9), MeanMinusMad(0.4))
+LINEAR = (
+    None, Worst(), Cvar(0.5), Cvar(0.9), MeanMinusMad(0.4), MeanMinusMad(0.7, mean=0.0)
+)  # fmt: skip
 EVERY = (None, Worst(), Cvar(0.5), MeanMinusMad(0.4), MeanMinusStd(0.7))
 
 
@@ -132,7 +134,7 @@ class Oracle:
                 self.model.addConstr(a >= one - mean)
                 self.model.addConstr(a >= mean - one)
                 off.append(a)
-            return mean - sum(off) * (term.risk.kappa / count)
+            return term.risk.mean * mean - sum(off) * (term.risk.kappa / count)
         # CVaR, the worst member for a small share: t - sum max(t - y, 0) / (share n)
         share = term.risk.share if isinstance(term.risk, Cvar) else 1.0 / count
         share = max(share, 1.0 / count)
