@@ -212,7 +212,10 @@ class Question:
         problem = Problem(
             main.ensemble, domain, sense, main.output, joined.goals[0], joined.limits
         )
-        posed = Posed(problem, place.data, joined.models, goals=joined.goals)
+        posed = Posed(
+            problem, place.data, joined.models, goals=joined.goals,
+            trust=self.where.trust,
+        )  # fmt: skip
         return replace(posed, start=self._read_start(posed))
 
     def _posed_alone(self, model: Any, sense: Sense) -> Posed:
@@ -222,7 +225,7 @@ class Question:
         place = self._place(ensemble)
         problem = Problem(ensemble, place.domain, sense, output)
         alone = Model("prediction", ensemble, output, original)
-        posed = Posed(problem, place.data, (alone,), alone=True)
+        posed = Posed(problem, place.data, (alone,), alone=True, trust=self.where.trust)
         return replace(posed, start=self._read_start(posed))
 
     def _place(self, ensemble: Ensemble) -> Place:
@@ -378,6 +381,8 @@ class Posed:
         A feasible point that is known, (num_inputs,).
     alone
         Whether the problem is to optimize the prediction of its one model.
+    trust
+        The trust region as the user said it, to be repeated.
     """
 
     problem: Problem
@@ -386,6 +391,7 @@ class Posed:
     goals: tuple[Combination, ...] = ()
     start: Array | None = None
     alone: bool = False
+    trust: Any = None
 
     def solve(self, running: Running) -> Result:
         """Solve the problem; compare the answer with models and data."""
@@ -421,7 +427,7 @@ class Posed:
             result = replace(result, extrapolation=away)
         asked = Asked(
             problem, data, repr(running.method), tools.limits, tools.seed,
-            tools.threads, boxes=boxes,
+            tools.threads, boxes=boxes, trust=self.trust,
         )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)
