@@ -1,20 +1,16 @@
 """The page in a real browser: look, ask, watch, stop, compare, download."""
 
-import shutil
 import time
 
 import pytest
 from exploring import NAMES
 
 import ennopt
+from chromium import BROWSER, needs_browser
 from ennopt.result import Result
 
 playwright = pytest.importorskip("playwright.sync_api")
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+pytestmark = needs_browser
 
 COLUMN = ".compared thead th:nth-child({})"
 PATIENCE = 60_000

@@ -55,7 +55,7 @@ def test_limits_and_trust_that_say_it_all_are_repeated_as_they_were(trio, rng):
         "trust": ["box", ennopt.Near(radius=0.5, count=2)],
         "risk": ennopt.Cvar(0.5),
     }
-    answer = ennopt.maximize(trio, data=rows, threads=1, **given)
+    answer = ennopt.maximize(trio, data=rows, threads=1, gap=1e-2, **given)
     text = repeat(answer.asked, "max")
     assert "..." not in text
     again = eval(text, {"ennopt": ennopt, "model": trio, "X": rows})
