@@ -73,6 +73,17 @@ def test_pessimism_is_high_where_predictions_shall_be_small(trio):
     assert answer.bound <= answer.value
 
 
+def test_a_prediction_of_another_model_has_no_note_about_a_gap():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    points = np.random.default_rng(0).uniform(0, 9, (20, 1))
+    model = linear_model.LinearRegression().fit(points, 7 * points[:, 0])
+    answer = ennopt.minimize(
+        linear({"x0": 1.0}), [(0, 9)], limits=[Prediction(model) >= 42]
+    )
+    assert answer.value == pytest.approx(6)
+    assert answer.notes == ()
+
+
 def bad(match, make, kind=(TypeError, ValueError)):
     with pytest.raises(kind, match=match) as error:
         make()
@@ -104,10 +115,6 @@ def test_bad_decisions_get_one_clear_sentence(trio):
         lambda: ennopt.maximize(
             Ensemble(trio.members, [1, 2, 3]), (0, 1), risk="worst"
         ),
-    )
-    bad(
-        "limits on predictions",
-        lambda: ennopt.maximize(trio, (0, 1), limits="prediction <= 1", method="bigm"),
     )
     bad("an output in", lambda: Prediction(trio, output=3))
     curved = [Network([[[1.0, 1.0]], [[k]]], [[0.0], [0.0]], ["tanh"]) for k in (1, 2)]

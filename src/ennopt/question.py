@@ -445,7 +445,9 @@ class Posed:
                 continue
             alone = Problem(model.ensemble, self.problem.domain, "max", model.output)
             at = result.x[None]
-            own = replace(result, value=float(alone.values(at)[0]), notes=())
+            # It has no bound of its own, so nothing is to be said about a gap.
+            value = float(alone.values(at)[0])
+            own = replace(result, value=value, asked_gap=None, notes=())
             if isinstance(model.ensemble.target, Odds):
                 chance = float(model.ensemble.target.probability_at(at)[0])
                 own = replace(own, probability=chance)

@@ -24,6 +24,9 @@ COLUMNS = 3
 CELL = (3.4, 2.6)
 """Inches of a drawing in a figure of our own."""
 
+FRONT = 1.6
+"""Size of the drawing of a front, as a multiple of a cell."""
+
 
 def draw(result: Result, what: str, axes: Any) -> Any:
     """Draw part of an answer; see `Result.plot`."""
@@ -49,12 +52,12 @@ def draw(result: Result, what: str, axes: Any) -> Any:
     return axes
 
 
-def _cells(count: int) -> Any:
+def _cells(count: int, scale: float = 1.0) -> Any:
     """Axes of a new figure, as many as asked for."""
     pyplot = require("matplotlib.pyplot", "plot")
     across = min(COLUMNS, count)
     down = math.ceil(count / across)
-    size = (CELL[0] * across, CELL[1] * down)
+    size = (scale * CELL[0] * across, scale * CELL[1] * down)
     _, axes = pyplot.subplots(
         down, across, figsize=size, squeeze=False, layout="constrained"
     )
@@ -143,7 +146,7 @@ def draw_front(
 
     See `ennopt.pareto.Front`, of which these are parts.
     """
-    axes = _cells(1)[0] if axes is None else axes
+    axes = _cells(1, FRONT)[0] if axes is None else axes
     signs = np.array([1.0 if sense == "max" else -1.0 for sense in senses])
     if len(values):
         points = signs * values
