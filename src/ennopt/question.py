@@ -212,7 +212,10 @@ class Question:
         problem = Problem(
             main.ensemble, domain, sense, main.output, joined.goals[0], joined.limits
         )
-        posed = Posed(problem, place.data, joined.models, goals=joined.goals)
+        posed = Posed(
+            problem, place.data, joined.models, goals=joined.goals,
+            trust=self.where.trust,
+        )  # fmt: skip
         return replace(posed, start=read_start(self.start, problem, self.where))
 
     def _posed_alone(self, model: Any, sense: Sense) -> Posed:
@@ -222,7 +225,7 @@ class Question:
         place = self._place(ensemble)
         problem = Problem(ensemble, place.domain, sense, output)
         alone = Model("prediction", ensemble, output, original)
-        posed = Posed(problem, place.data, (alone,), alone=True)
+        posed = Posed(problem, place.data, (alone,), alone=True, trust=self.where.trust)
         return replace(posed, start=read_start(self.start, problem, self.where))
 
     def _place(self, ensemble: Ensemble) -> Place:
@@ -389,6 +392,8 @@ class Posed:
     explained
         Whether bounds and constraints that contradict each other are named, which
         takes longer than most proofs that there is no feasible point.
+    trust
+        The trust region as the user said it, to be repeated.
     """
 
     problem: Problem
@@ -398,6 +403,7 @@ class Posed:
     start: Array | None = None
     alone: bool = False
     explained: bool = True
+    trust: Any = None
 
     def solve(self, running: Running) -> Result:
         """Solve the problem; compare the answer with models and data."""
@@ -433,7 +439,7 @@ class Posed:
             result = replace(result, extrapolation=away)
         asked = Asked(
             problem, data, repr(running.method), tools.limits, tools.seed,
-            tools.threads, boxes=boxes,
+            tools.threads, boxes=boxes, trust=self.trust,
         )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)
