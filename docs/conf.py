@@ -37,15 +37,15 @@ include_patterns = [
     "CHANGELOG.md",
     "RELEASING.md",
 ]
+# Names of folders without a pattern behind them: they are not looked into for pages,
+# while style sheets of extensions, which may lie in one of them, are still found.
 exclude_patterns = [
-    ".*/**",
-    "out/**",
-    "build/**",
-    "docs/desk/**",
-    "docs/_static/**",
-    "docs/_templates/**",
-    "docs/gallery/*.py",
-    "docs/gallery/*.ipynb",
+    ".git",
+    ".venv",
+    "build",
+    "out",
+    "docs/desk",
+    "docs/_templates",
 ]
 templates_path = [str(HERE / "_templates")]
 highlight_language = "none"
@@ -83,6 +83,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "ennopt"
 html_static_path = ["_static"]
 html_css_files = ["ennopt.css"]
+html_sidebars = {"docs/tutorial": []}  # it stands alone: no menu beside it
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
