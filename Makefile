@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-soak bench-certificates bench-peers torture conformance clean
+.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture conformance clean
 
 demo: $(VENV)/demo
 	mkdir -p out
@@ -85,10 +85,30 @@ bench-sets: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
 	$(BIN)/python benchmarks/sets.py $(INSTANCES) --jobs 2 --out benchmarks/sets.md
 
-# A thousand random problems on every kind of feasible set, each solved in four ways, and
-# a thousand with limits and risks beside a MILP solver.
+# What limits on predictions and risks cost, relative to the plain box.
+bench-decisions: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/decisions.py $(INSTANCES) --out benchmarks/decisions.md
+
+# A predictor inside a solver's model, beside the calls of other packages, which live in
+# an environment of their own.
+PEERS := out/peers
+bench-embedding: $(PEERS)/ready
+	$(PEERS)/bin/python benchmarks/embedding.py --out benchmarks/embedding.md
+
+$(PEERS)/ready: $(SOURCES)
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS)/bin/python -m pip install --quiet ".[scip,gurobi,pyomo,sklearn]" \
+	  gurobi-machinelearning pyscipopt-ml omlt
+	touch $@
+
+# A thousand random problems on every kind of feasible set, each solved in four ways, a
+# thousand with limits and risks beside a MILP solver, and a thousand tiny networks that
+# must end within a number of nodes.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance \
+	  tests/engine/test_turns.py
 
 # Small problems with every certificate checked and compared with enumeration.
 TORTURE ?= 10000

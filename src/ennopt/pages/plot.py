@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ennopt.extras import require
-from ennopt.network import shown
+from ennopt.network import Array, shown
 from ennopt.pages import drawn
 from ennopt.pages.coordinates import Line
 from ennopt.result import Result
@@ -21,6 +22,9 @@ COLUMNS = 3
 
 CELL = (3.4, 2.6)
 """Inches of a drawing in a figure of our own."""
+
+FRONT = 1.6
+"""Size of the drawing of a front, as a multiple of a cell."""
 
 
 def draw(result: Result, what: str, axes: Any) -> Any:
@@ -47,12 +51,12 @@ def draw(result: Result, what: str, axes: Any) -> Any:
     return axes
 
 
-def _cells(count: int) -> Any:
+def _cells(count: int, scale: float = 1.0) -> Any:
     """Axes of a new figure, as many as asked for."""
     pyplot = require("matplotlib.pyplot", "plot")
     across = min(COLUMNS, count)
     down = math.ceil(count / across)
-    size = (CELL[0] * across, CELL[1] * down)
+    size = (scale * CELL[0] * across, scale * CELL[1] * down)
     _, axes = pyplot.subplots(
         down, across, figsize=size, squeeze=False, layout="constrained"
     )
@@ -127,3 +131,35 @@ def _convergence(result: Result, axes: Any) -> None:
     axes.set(xlabel="seconds", ylabel="prediction")
     axes.set_title("Value and bound", fontsize="medium")
     axes.legend(frameon=False)
+
+
+def draw_front(
+    values: Array,
+    empty: Sequence[tuple[float, float]],
+    names: tuple[str, str],
+    senses: tuple[str, str],
+    axes: Any,
+) -> Any:
+    """Draw points (num_points, 2) of a front, and what is proved to be out of reach.
+
+    See `ennopt.pareto.Front`, of which these are parts.
+    """
+    axes = _cells(1, FRONT)[0] if axes is None else axes
+    signs = np.array([1.0 if sense == "max" else -1.0 for sense in senses])
+    if len(values):
+        points = signs * values
+        low, high = points.min(axis=0), points.max(axis=0)
+        room = 0.06 * np.where(high > low, high - low, 1.0)
+        low, high = low - room, high + room
+        corners = np.clip(signs * np.array(empty).reshape(-1, 2), low, high)
+        # What is excluded at each value of the first: all above the lowest corner.
+        ends = np.unique(np.concatenate([corners[:, 0], [low[0], high[0]]]))
+        limits = [corners[corners[:, 0] <= end, 1].min(initial=high[1]) for end in ends]
+        axes.fill_between(
+            signs[0] * ends, signs[1] * np.array(limits), signs[1] * high[1],
+            step="post", color=BOUND, alpha=0.15, lw=0, label="proved out of reach",
+        )  # fmt: skip
+        axes.plot(*values.T, "o", color=VALUE, ms=5, label="best found")
+        axes.legend(frameon=False)
+    axes.set(xlabel=shown(names[0]), ylabel=shown(names[1]))
+    return axes

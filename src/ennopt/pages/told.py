@@ -285,11 +285,11 @@ def seconds_in_words(seconds: float) -> str:
 
     Examples
     --------
-    >>> seconds_in_words(0.00213), seconds_in_words(8.214), seconds_in_words(7500)
-    ('2.1 ms', '8.2 s', '2 h 05 min')
+    >>> seconds_in_words(0.00213), seconds_in_words(0.294), seconds_in_words(7500)
+    ('2.1 ms', '290 ms', '2 h 05 min')
     """
     if seconds < 1:
-        return f"{1000 * seconds:.2g} ms"
+        return f"{float(f'{1000 * seconds:.2g}'):g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     return as_time(seconds)
