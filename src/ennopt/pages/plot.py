@@ -12,6 +12,7 @@ from ennopt.extras import require
 from ennopt.network import Array, shown
 from ennopt.pages import drawn
 from ennopt.pages.coordinates import Line
+from ennopt.pages.told import predicted
 from ennopt.result import Result
 
 VALUE, BOUND, MEMBER = "#0b7a70", "#b4501f", "#7f93a8"
@@ -112,9 +113,10 @@ def _slice(one: Line, result: Result, axes: Any) -> None:
 def _members(result: Result, axes: Any) -> None:
     values = result.member_values
     places = np.arange(1, values.size + 1)
-    axes.hlines(places, result.value, values, color=MEMBER, lw=1)
+    centre = predicted(result)
+    axes.hlines(places, centre, values, color=MEMBER, lw=1)
     axes.plot(values, places, "o", color=VALUE)
-    axes.axvline(result.value, color=VALUE)
+    axes.axvline(centre, color=VALUE)
     axes.set_yticks(places)
     axes.invert_yaxis()
     axes.set(xlabel="prediction", ylabel="member")
