@@ -67,7 +67,7 @@ def test_a_figure_that_disagrees_is_found_and_put_right():
     found, change = FIGURES["figures"](), FIGURES["with_figures"]
     page = "README.md"
     text = (ROOT / page).read_text(encoding="utf-8")
-    wrong = re.sub(rf"proves {found['paper_10']}(\s+)optima", r"proves 7\1optima", text)
+    wrong = re.sub(rf"{found['paper_10']}(\s+optima)", r"7\1", text)
     assert wrong != text
     assert change(page, wrong, found) == text
     with pytest.raises(ValueError, match="got none like it at README"):
