@@ -32,6 +32,26 @@ docs: $(VENV)/test
 figures: $(VENV)/test
 	$(BIN)/python benchmarks/figures.py
 
+# Wheel and sdist, checked, and the wheel tried in an empty environment for each of PYTHONS.
+# There CC and CXX cannot compile, as on a machine without a compiler; the sdist is
+# installed there, too, and must do without the kernel.
+PYTHONS ?= $(PYTHON)
+NO_COMPILER := CC=/bin/false CXX=/bin/false
+package: $(VENV)/test
+	rm -rf out/dist out/clean
+	$(BIN)/python -m build --sdist --outdir out/dist .
+	set -e; for python in $(PYTHONS); do \
+	  rm -rf out/clean && $$python -m venv out/clean && \
+	  out/clean/bin/python -m pip wheel --quiet --no-deps --wheel-dir out/dist . && \
+	  tag=$$(out/clean/bin/python -c "import sys; print('cp%d%d' % sys.version_info[:2])") && \
+	  $(NO_COMPILER) out/clean/bin/python -m pip install --quiet out/dist/ennopt-*-$$tag-*.whl && \
+	  (cd out/clean && bin/python ../../.ci/wheel_check.py); \
+	done
+	$(BIN)/python -m twine check --strict out/dist/*
+	rm -rf out/clean && $(PYTHON) -m venv out/clean
+	$(NO_COMPILER) out/clean/bin/python -m pip install --quiet out/dist/ennopt-*.tar.gz
+	cd out/clean && bin/python ../../.ci/wheel_check.py --plain
+
 study: $(VENV)/test
 	$(BIN)/ennopt study run experiments/paper.toml --profile smoke
 

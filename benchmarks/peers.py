@@ -243,7 +243,8 @@ def cell(run: dict, best: float) -> str:
         return "beyond licence" if "size-limited" in text else "failed"
     if run["bound"] < best - 2 * GAP * abs(best):
         return f"wrong bound {run['bound']:.5g}"
-    nodes = f", {run['nodes']:,} nodes" if run["nodes"] >= 0 else ""
+    count = run["nodes"]
+    nodes = f", {count:,} node{'s' * (count != 1)}" if count >= 0 else ""
     if is_proved(run):
         return f"{run['seconds']:.2f} s{nodes}"
     gap = gap_of(run)

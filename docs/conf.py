@@ -7,7 +7,10 @@ the same on the site, in an editor and in a browser of the repository.
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+from docutils import nodes
+from docutils.utils.math import latex2mathml
 from sphinx.application import Sphinx
 
 from ennopt import __version__
@@ -23,7 +26,6 @@ version = release = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
     "sphinx_design",
@@ -37,15 +39,15 @@ include_patterns = [
     "CHANGELOG.md",
     "RELEASING.md",
 ]
+# Names of folders without a pattern behind them: they are not looked into for pages,
+# while style sheets of extensions, which may lie in one of them, are still found.
 exclude_patterns = [
-    ".*/**",
-    "out/**",
-    "build/**",
-    "docs/desk/**",
-    "docs/_static/**",
-    "docs/_templates/**",
-    "docs/gallery/*.py",
-    "docs/gallery/*.ipynb",
+    ".git",
+    ".venv",
+    "build",
+    "out",
+    "docs/desk",
+    "docs/_templates",
 ]
 templates_path = [str(HERE / "_templates")]
 highlight_language = "none"
@@ -81,8 +83,10 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "ennopt"
+html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["ennopt.css"]
+html_sidebars = {"docs/tutorial": []}  # it stands alone: no menu beside it
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -99,16 +103,25 @@ html_theme_options = {
 }
 
 
-def setup(app: Sphinx) -> None:
+def formula(translator: Any, node: nodes.Node) -> None:
+    """A formula as MathML, which browsers draw by themselves: no script, no network."""
+    block = isinstance(node, nodes.math_block)
+    translator.body.append(latex2mathml.tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
+
+
+def lead(app: Sphinx, error: Exception | None) -> None:
     """Lead from the top of the site to its first page, which lies in a folder."""
+    if error is None and app.builder.name == "html":
+        (app.outdir / "index.html").write_text(
+            '<!doctype html><meta charset="utf-8"><title>ennopt</title>'
+            '<meta http-equiv="refresh" content="0; url=docs/index.html">'
+            '<a href="docs/index.html">ennopt</a>\n',
+            encoding="utf-8",
+        )
 
-    def lead(app: Sphinx, error: Exception | None) -> None:
-        if error is None and app.builder.name == "html":
-            (app.outdir / "index.html").write_text(
-                '<!doctype html><meta charset="utf-8"><title>ennopt</title>'
-                '<meta http-equiv="refresh" content="0; url=docs/index.html">'
-                '<a href="docs/index.html">ennopt</a>\n',
-                encoding="utf-8",
-            )
 
+def setup(app: Sphinx) -> None:
+    """What the site needs beyond its extensions."""
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("build-finished", lead)

@@ -1,6 +1,7 @@
 """The site builds without a warning, and its pages say what the tables say."""
 
 import ast
+import fnmatch
 import os
 import re
 import runpy
@@ -56,7 +57,8 @@ def test_every_page_of_docs_can_be_reached():
     entries = [line.split("<")[-1].strip(" >") for line in lists.splitlines()]
     for page in (ROOT / "docs").glob("*.md"):
         if page.name != "index.md":
-            assert page.stem in entries, f"List {page.stem} in docs/guide.md."
+            listed = any(fnmatch.fnmatch(page.stem, entry) for entry in entries)
+            assert listed, f"List {page.stem} in docs/guide.md."
 
 
 def test_quoted_figures_are_those_of_the_tables():
@@ -67,7 +69,7 @@ def test_a_figure_that_disagrees_is_found_and_put_right():
     found, change = FIGURES["figures"](), FIGURES["with_figures"]
     page = "README.md"
     text = (ROOT / page).read_text(encoding="utf-8")
-    wrong = re.sub(rf"proves {found['paper_10']}(\s+)optima", r"proves 7\1optima", text)
+    wrong = re.sub(rf"{found['paper_10']}(\s+optima)", r"7\1", text)
     assert wrong != text
     assert change(page, wrong, found) == text
     with pytest.raises(ValueError, match="got none like it at README"):
