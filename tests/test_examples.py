@@ -99,3 +99,13 @@ def test_every_example_has_a_place_in_the_gallery():
     for name in files:
         title, line, *_ = (EXAMPLES / name).read_text().split("\n")[1:]
         assert line == "=" * len(title), name
+
+
+def test_every_point_of_the_front_is_proved_and_none_beats_another(example):
+    front = example("pareto.py")["front"]
+    costs, strengths = front.values.T
+    assert front.proved and len(costs) == 5
+    assert np.all(np.diff(costs) > 0) and np.all(np.diff(strengths) > 0)
+    for point in front.points:
+        assert min(point.result.member_values) == pytest.approx(point.second)
+        assert not front.excludes(point.first, point.second)

@@ -18,7 +18,8 @@ ROOMS = [
     "interrupts", "checkpoint",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
     "expressions", "certificate", "question", "api", "several",
-    "problem_file", "properties", "embed", "learn", "study", "explore", "cli",
+    "problem_file", "properties", "embed", "learn", "study",
+    "explore", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
@@ -46,6 +47,7 @@ HOMES = {
     "rich": {"log.py"},
     "threadpoolctl": {"run.py"},
     "distributed": {"study/executors.py"},
+    "IPython": {"log.py"},
     "starlette": {"explore/server.py"},
     "uvicorn": {"explore/server.py"},
 }

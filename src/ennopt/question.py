@@ -44,7 +44,7 @@ from ennopt.result import (
     reported,
     told_at,
 )
-from ennopt.run import Callback, Tools
+from ennopt.run import Callback, Listener, Tools
 from ennopt.targets import Odds
 
 DRAWN_INPUTS = 2
@@ -472,12 +472,14 @@ def _recorded(problem: Problem, running: Running) -> tuple[Result, Array | None]
     elsewhere = tools.executor is not None or tools.checkpoint is not None
     if problem.domain.num_inputs == DRAWN_INPUTS and not elsewhere:
         from ennopt.engine.auto import Auto  # methods are loaded when they are used
+        from ennopt.engine.box_search import BoxSearch
         from ennopt.engine.cover import Cover
 
         chosen = method.choose(problem).method if isinstance(method, Auto) else method
-        if getattr(chosen, "certifies", False):
+        if isinstance(chosen, BoxSearch):
             cover = Cover(problem.domain, recorder)
-    tools = replace(tools, recorder=recorder if cover is None else cover)
+    listener: Listener | None = recorder if cover is None else cover
+    tools = replace(tools, recorder=listener)
     result = method.solve(problem, tools)
     if recorder is not None:
         made = recorder.write(result, tools.limits.gap)

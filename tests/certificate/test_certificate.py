@@ -257,7 +257,7 @@ def test_an_interrupted_run_has_a_certificate_of_its_bound(tmp_path, rng):
         tmp_path / "a", ensemble, Domain([-1.0] * 4, [1.0] * 4), gap=1e-5, node_limit=8
     )
     if answer.status is ennopt.Status.NODE_LIMIT:
-        assert claim.bound == answer.bound
+        assert answer.bound <= claim.bound <= answer.bound + 2e-5 * abs(answer.bound)
     assert check(claim)
 
 

@@ -7,6 +7,8 @@ from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.paper.bigm import BigM
+from ennopt.paper.branch_and_cut import BranchAndCut
+from ennopt.paper.two_phase import TwoPhase
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
 
@@ -15,6 +17,8 @@ METHODS = {
     "neurons": NeuronSearch(),
     "HiGHS": BigM("highs"),
     "SCIP": BigM("scip"),
+    "B&C": BranchAndCut(backend="scip"),
+    "E-NN": TwoPhase.on("scip"),
 }
 
 

@@ -317,8 +317,8 @@ class Model:
                 )
                 both[: alive.size, :, -1] += t.T
                 signed = np.concatenate([above, g - above], axis=2)[:, 0]
-                g = (signed @ both.reshape(2 * alive.size, -1)).reshape(
-                    2 * count, len(s), -1)  # fmt: skip
+                flat = both.reshape(2 * alive.size, len(s) * layer.shape[1])
+                g = (signed @ flat).reshape(2 * count, len(s), layer.shape[1])
                 size = size + np.abs(signed) @ np.concatenate([(s * m).T, (q * m).T])
             else:
                 a = above * s + (g - above) * q

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,13 @@ from ennopt.engine.schemes import Scheme, Signs
 from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.problem import Problem
-from ennopt.result import Result
+from ennopt.result import Result, Status
 
 NOT_CERTIFIED = {Feature.ACTIVATIONS, Feature.CONVEX}
 """What the checker has no bounds for."""
+
+LEAST = 1e-140
+"""How much room a claim leaves at least: numbers below have no relative precision."""
 
 
 class Recorder:
@@ -81,17 +85,18 @@ class Recorder:
     def write(self, result: Result, gap: float) -> Certificate:
         """Write the certificate of a finished or interrupted run.
 
-        The bound claimed is the result's, or what the gap allows if that is more: the
-        checker's bounds are weaker than the search's, and the status `optimal` says no
-        more than that.
+        The bound claimed is the result's, or what the gap allows if that is more, which
+        is all that the status `optimal` says; of an interrupted run, what the gap
+        allows above its bound. The checker's bounds are weaker than the search's.
         """
         problem, sign = self._problem, self._canonical.sign
         bound = sign * result.bound
+        room = partial(self._canonical.tolerance, gap=gap)
+        if bound > -np.inf and result.status is not Status.OPTIMAL:
+            bound += max(room(bound), LEAST)
         if result.x is not None:
             value = sign * result.value
-            bound = max(bound, value + self._canonical.tolerance(value, gap))
-        else:
-            bound = max(bound, -np.inf)
+            bound = max(bound, value + max(room(value), LEAST))
         tree, lemmas = Tree(level_order(self._splits)), tuple[Lemma, ...]()
         if isinstance(self._scheme, Signs):
             from ennopt.certificate.sign_writer import certified_signs

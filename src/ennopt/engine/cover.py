@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ennopt.checkpoint import Whole
 from ennopt.domain import Domain
-from ennopt.engine.schemes import Boxes, Scheme
 from ennopt.engine.tree import Kind
 from ennopt.network import Array
 from ennopt.run import Listener
@@ -33,14 +34,12 @@ class Cover:
         self._domain, self._then = domain, then
         self._lines: list[Array] = []
         self._count = 0
-        self._drawn = True
 
-    def plant(self, scheme: Scheme) -> None:
-        """Begin anew; only nodes that are boxes can be told."""
+    def plant(self, scheme: Any) -> None:
+        """A tree begins: forget what was heard of another one."""
         if self._then is not None:
             self._then.plant(scheme)
         self._lines, self._count = [], 0
-        self._drawn = isinstance(scheme, Boxes)
 
     def hear(self, lines: Array) -> None:
         """Take new lines of the journal, (num_lines, 6)."""
@@ -61,10 +60,8 @@ class Cover:
         if self._then is not None:
             self._then.remember(splits)
 
-    def boxes(self) -> Array | None:
+    def boxes(self) -> Array:
         """Lower and upper ends of the boxes, (num_boxes, 2, num_inputs)."""
-        if not self._drawn:
-            return None
         found = {1: np.stack([self._domain.lower, self._domain.upper])}
         for line in np.concatenate([np.zeros((0, 6)), *self._lines]):
             kind, node = int(line[0]), int(line[1])

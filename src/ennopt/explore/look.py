@@ -10,7 +10,7 @@ import numpy as np
 
 from ennopt.columns import CHANGES
 from ennopt.domain.extrapolation import Extrapolation
-from ennopt.explore.question import Question
+from ennopt.explore.form import Inquiry
 from ennopt.explore.subject import Form, written
 from ennopt.network import Array, shown
 from ennopt.pages import drawn, told
@@ -98,7 +98,7 @@ def _rounded(number: float, step: float) -> float:
     return round(number, max(0, 2 - math.floor(math.log10(step))))
 
 
-def looked_at(question: Question, x: Array) -> Result:
+def looked_at(question: Inquiry, x: Array) -> Result:
     """The prediction at a point, as a result that proves nothing."""
     problem, data = question.problem, question.data
     values, members = predictions(problem, x[None])
@@ -142,7 +142,7 @@ def unmet(result: Result) -> list[str]:
     return found
 
 
-def response(question: Question, x: Array) -> str:
+def response(question: Inquiry, x: Array) -> str:
     """What is shown beside the sliders: HTML."""
     result = looked_at(question, x)
     problem = question.problem

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ennopt.explore.question import Question
+from ennopt.explore.form import Inquiry
 from ennopt.log import as_time
 from ennopt.network import shown
 from ennopt.pages import drawn
@@ -37,7 +37,7 @@ LOGGER = logging.getLogger(__name__)
 class Live:
     """A run: what it was asked, its progress, and whether it is to stop."""
 
-    def __init__(self, name: str, question: Question) -> None:
+    def __init__(self, name: str, question: Inquiry) -> None:
         self.name, self.question = name, question
         self.events: list[Event] = []
         self.moment: Progress | None = None
@@ -69,8 +69,7 @@ class Live:
             return {"kind": "progress", "status": "The run has begun."}
         seconds, value, bound = moment.seconds, events[-1].value, events[-1].bound
         problem = self.question.problem
-        gap = self.question.keywords["gap"]
-        charts = drawn.meeting(events, seconds, problem.sense, gap)
+        charts = drawn.meeting(events, seconds, problem.sense, self.question.gap)
         numbers = {
             "value": compact(value, 7), "bound": compact(bound, 7),
             "gap": percent(moment.gap) if math.isfinite(moment.gap) else "unknown",
@@ -93,7 +92,7 @@ class Runs:
         self.answers: OrderedDict[str, Result] = OrderedDict()
         self._pool = ThreadPoolExecutor(MOST_RUNS, thread_name_prefix="ennopt-run")
 
-    def open(self, question: Question) -> Live:
+    def open(self, question: Inquiry) -> Live:
         """A new run, which `follow` begins."""
         if len(self.live) >= MOST_RUNS:
             raise ValueError(

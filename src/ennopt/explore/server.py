@@ -21,11 +21,11 @@ from importlib import resources
 from typing import Any
 
 from ennopt.explore import answers, look
-from ennopt.explore.question import (
+from ennopt.explore.form import (
     RISKS,
     TRUSTS,
     FormError,
-    Question,
+    Inquiry,
     read_form,
     shown_coordinates,
 )
@@ -42,7 +42,7 @@ HOST = "127.0.0.1"
 LARGEST_BODY = 256 * 1024
 """Bytes of a request: forms are far smaller."""
 
-KEPT_QUESTIONS = 8
+KEPT = 8
 """Forms that are remembered as read: a slider moves often, the form does not."""
 
 SAFE = {
@@ -77,15 +77,15 @@ class Desk:
         self.subject = subject
         self.token = secrets.token_urlsafe(24) if token is None else token
         self.runs = Runs()
-        self._read: OrderedDict[str, Question] = OrderedDict()
+        self._read: OrderedDict[str, Inquiry] = OrderedDict()
 
-    def question(self, form: dict[str, str]) -> Question:
+    def question(self, form: dict[str, str]) -> Inquiry:
         """What a form asks; the last few are remembered."""
         asked = {name: at for name, at in form.items() if not name.startswith("at-")}
         key = json.dumps(asked, sort_keys=True)
         if key not in self._read:
             self._read[key] = read_form(self.subject, asked)
-            while len(self._read) > KEPT_QUESTIONS:
+            while len(self._read) > KEPT:
                 self._read.popitem(last=False)
         return self._read[key]
 

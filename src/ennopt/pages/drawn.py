@@ -31,6 +31,7 @@ from ennopt.pages.coordinates import (
     line,
     plane,
 )
+from ennopt.pages.told import predicted
 from ennopt.result import Event, Result
 
 MOST_LINES = 12
@@ -143,8 +144,9 @@ def members(result: Result) -> Chart | None:
     found = result.member_values
     if found.size < 2:
         return None
+    centre = predicted(result)
     measured = result.extrapolation.target_range if result.extrapolation else None
-    reach = [*found.tolist(), result.value, *(measured or ())]
+    reach = [*found.tolist(), centre, *(measured or ())]
     listed = found.size <= MOST_MEMBERS
     height = TOP + BOTTOM + (22 * found.size if listed else 90)
     chart = framed(
@@ -155,12 +157,12 @@ def members(result: Result) -> Chart | None:
     if measured is not None:
         top, bottom = chart.y.high, chart.y.low
         chart.bar("seen", *measured, bottom, top, tip="the range that was measured")
-    chart.upright("value", result.value, tip=f"the ensemble: {compact(result.value)}")
+    chart.upright("value", centre, tip=f"the ensemble: {compact(centre)}")
     rng = np.random.default_rng(0)  # of many, heights keep them apart
     for i, at in enumerate(found.tolist()):
         y = found.size - 1.0 - i if listed else 0.15 + 0.7 * float(rng.random())
         if listed:
-            chart.curve("stem", [result.value, at], [y, y])
+            chart.curve("stem", [centre, at], [y, y])
         chart.dot("member", at, y, 4.0, tip=f"member {i + 1}: {compact(at, 6)}")
     if listed:
         chart.y_ticks = [

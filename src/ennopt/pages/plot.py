@@ -12,6 +12,7 @@ from ennopt.extras import require
 from ennopt.network import Array, shown
 from ennopt.pages import drawn
 from ennopt.pages.coordinates import Line
+from ennopt.pages.told import predicted
 from ennopt.result import Result
 
 VALUE, BOUND, MEMBER = "#0b7a70", "#b4501f", "#7f93a8"
@@ -22,6 +23,9 @@ COLUMNS = 3
 
 CELL = (3.4, 2.6)
 """Inches of a drawing in a figure of our own."""
+
+FRONT = 1.6
+"""Size of the drawing of a front, as a multiple of a cell."""
 
 
 def draw(result: Result, what: str, axes: Any) -> Any:
@@ -48,12 +52,12 @@ def draw(result: Result, what: str, axes: Any) -> Any:
     return axes
 
 
-def _cells(count: int) -> Any:
+def _cells(count: int, scale: float = 1.0) -> Any:
     """Axes of a new figure, as many as asked for."""
     pyplot = require("matplotlib.pyplot", "plot")
     across = min(COLUMNS, count)
     down = math.ceil(count / across)
-    size = (CELL[0] * across, CELL[1] * down)
+    size = (scale * CELL[0] * across, scale * CELL[1] * down)
     _, axes = pyplot.subplots(
         down, across, figsize=size, squeeze=False, layout="constrained"
     )
@@ -109,9 +113,10 @@ def _slice(one: Line, result: Result, axes: Any) -> None:
 def _members(result: Result, axes: Any) -> None:
     values = result.member_values
     places = np.arange(1, values.size + 1)
-    axes.hlines(places, result.value, values, color=MEMBER, lw=1)
+    centre = predicted(result)
+    axes.hlines(places, centre, values, color=MEMBER, lw=1)
     axes.plot(values, places, "o", color=VALUE)
-    axes.axvline(result.value, color=VALUE)
+    axes.axvline(centre, color=VALUE)
     axes.set_yticks(places)
     axes.invert_yaxis()
     axes.set(xlabel="prediction", ylabel="member")
@@ -141,7 +146,7 @@ def draw_front(
 
     See `ennopt.pareto.Front`, of which these are parts.
     """
-    axes = _cells(1)[0] if axes is None else axes
+    axes = _cells(1, FRONT)[0] if axes is None else axes
     signs = np.array([1.0 if sense == "max" else -1.0 for sense in senses])
     if len(values):
         points = signs * values

@@ -52,6 +52,7 @@ def page(result: Result) -> str:
         style=style(),
         result=result,
         verdict=told.verdict(result),
+        is_prediction=told.is_prediction(result),
         tiles=told.tiles(result),
         warning=told.warnings(result),
         recipe=told.recipe(result),

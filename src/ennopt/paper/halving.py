@@ -26,6 +26,7 @@ from ennopt.paper.subproblems import (
     Answer,
     Subproblem,
     SubproblemSolver,
+    allowed,
     solve_all,
 )
 from ennopt.result import Status
@@ -236,7 +237,7 @@ def solve_whole(
     """
     problem = run.problem.on(box.domain)
     subproblem = Subproblem(problem, box.bounds)
-    answers = solve_all(run, solver, [subproblem], share * run.tolerance())
+    answers = solve_all(run, solver, [subproblem], allowed(run, share))
     return None if answers is None else answers[0]
 
 

@@ -19,7 +19,7 @@ rows of that member's problem. Small boxes are solved as one model that has them
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,11 +57,17 @@ from ennopt.paper.subproblems import (
     ByMilp,
     Subproblem,
     SubproblemSolver,
+    allowed,
     solve_all,
 )
 from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
+
+STALLED_SHARE, STALLED_DEPTH = 0.2, 1
+"""With limits or risks, a node so deep whose relaxation takes less than this share of
+the way from its parent's bound to the best value is solved as one model: what members
+must do together, multipliers cannot always say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,7 +359,7 @@ class _PhaseTwo:
     ) -> list[Answer] | None:
         """Solve problems of single members on a node with this bound."""
         run, config = self.run, self.config
-        slack = config.gap_share * run.tolerance()
+        slack = allowed(run, config.gap_share)
         if math.isfinite(bound - run.value):
             slack = max(slack, config.accuracy * (bound - run.value))
         most = config.member_nodes if math.isfinite(bound) else math.inf
@@ -388,6 +394,10 @@ class _PhaseTwo:
             return None
         copies, bound, multipliers = relaxed
         run = self.run
+        if self.mixed and node.depth >= STALLED_DEPTH:
+            fall = STALLED_SHARE * (node.bound - run.value)
+            if run.value + run.tolerance() < bound and bound > node.bound - fall:
+                return self.halving.explore(replace(node, bound=bound))
         self._count(node, bound)
         if bound > run.value + run.tolerance():
             self._heuristic(copies[0])

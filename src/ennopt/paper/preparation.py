@@ -11,7 +11,11 @@ from ennopt.engine.restore import restore_best
 from ennopt.engine.search import halted
 from ennopt.paper.subproblems import Subproblem, fallback
 from ennopt.run import Run
-from ennopt.tightening.progressive import Tightening, deadline_after
+from ennopt.tightening.progressive import (
+    Tightening,
+    deadline_after,
+    few_if_convex,
+)
 from ennopt.tightening.stepwise import Phase, Steps, tighten_by_steps, unnamed
 
 BOUNDS_SHARE = 0.5
@@ -26,8 +30,8 @@ def first_points(run: Run, count: int) -> None:
     """
     if not count:
         return
-    rng = np.random.default_rng(run.tools.seed)
-    points = run.problem.domain.sample(count, rng)
+    rng, domain = np.random.default_rng(run.tools.seed), run.problem.domain
+    points = domain.sample(few_if_convex(domain, count), rng)
     run.offer(points)
     if run.problem.limits.count:
         restore_best(run.problem, points, run.offer, run.ended)

@@ -30,6 +30,9 @@ POINTS = 9
 RESOLUTION = 1e-3
 """Where the unknown is narrower than this share of the front, no point is sought."""
 
+CLOSEST = 0.01
+"""Points closer than this share of the front, in both objectives, count as one."""
+
 RUNS_PER_POINT = 4
 """Runs for each point asked for, at most: of some we learn that nothing is there."""
 
@@ -486,7 +489,7 @@ class _Search:
         if not kept:
             return []
         widths = np.ptp(np.array([p[:2] for p in kept]), axis=0)
-        step = RESOLUTION * widths
+        step = min(CLOSEST, 0.25 / self.wanted) * widths
         apart: list[_Found] = []
         for k, point in enumerate(kept):
             last = k == len(kept) - 1

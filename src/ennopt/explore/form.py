@@ -23,13 +23,13 @@ from ennopt.domain.reading import read_place
 from ennopt.domain.trust import Mahalanobis, Near
 from ennopt.domain.where import Where
 from ennopt.explore.subject import Form, Subject
-from ennopt.expressions import Prediction
+from ennopt.expressions import Condition, Prediction
+from ennopt.expressions.arithmetic import PREDICTION
 from ennopt.expressions.text import read_condition
 from ennopt.network import Ensemble, shown
 from ennopt.pages.coordinates import Coordinate, coordinates
 from ennopt.problem import Problem, Sense
-from ennopt.question import Posed, Running
-from ennopt.question import Question as Asked
+from ennopt.question import Posed, Question, Running
 from ennopt.result import Result
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Callback
@@ -67,21 +67,22 @@ class FormError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class Inquiry:
     """What the fields ask.
 
     Parameters
     ----------
     posed
-        What is to be solved, and what the answer is compared with.
-    keywords
-        The arguments of ``ennopt.maximize`` that ask the same, after the model.
+        What is to be solved, with its data.
+    time_limit, gap
+        Of the run.
     script
         The lines of Python that ask the same.
     """
 
     posed: Posed
-    keywords: dict[str, Any]
+    time_limit: float | None
+    gap: float
     script: str
 
     @property
@@ -96,8 +97,8 @@ class Question:
 
     def solve(self, callback: Callback) -> Result:
         """The answer; `callback` sees the progress and may stop the run."""
-        limits = {name: self.keywords.get(name) for name in ("time_limit", "gap")}
-        result = self.posed.solve(Running.of({**limits, "callback": callback}))
+        said = {"time_limit": self.time_limit, "gap": self.gap, "callback": callback}
+        result = self.posed.solve(Running.of(said))
         if result.asked is None:
             return result
         return replace(result, asked=replace(result.asked, command=self.script))
@@ -144,52 +145,54 @@ class Fields:
             raise FormError(self.wrong)
 
 
-def read_form(subject: Subject, form: Form) -> Question:
-    """The question that fields ask.
+def read_form(subject: Subject, form: Form) -> Inquiry:
+    """What fields ask.
 
     Raises
     ------
     FormError
         With a message for each field that cannot be read.
     """
-    fields = Fields(form)
+    fields, model = Fields(form), subject.loaded.ensemble
     output = _output(subject, fields)
     loaded = fields.tried("output", lambda: choose_class(subject.loaded, output))
     fields.check()
     assert loaded is not None
     (ensemble, original), _ = loaded
     risk = _risk(fields)
-    model = subject.loaded.ensemble
-    sense: Sense = "min" if fields.text("sense") == "min" else "max"
     if risk is not None:
         fields.tried("risk", lambda: Prediction(model, output=output, risk=risk))
-    limits = fields.lines("limits", lambda line: _condition(line, model, output))
+    limits = fields.lines("limits", lambda line: _limit(model, output, line))
     seconds = fields.read("time_limit", options.positive_number)
     gap = fields.read("gap", options.gap)
     said = _statements(subject, fields, ensemble)
     fields.check()
-    asked = Asked(
-        ((model, sense),), Where(**said), Running.of({}), output, risk, limits or None
+    sense: Sense = "min" if fields.text("sense") == "min" else "max"
+    more = {"output": output, "risk": risk, "limits": limits or None}
+    said |= {name: at for name, at in more.items() if at is not None}
+    domain = said.pop("domain")
+    posed = fields.tried(
+        "", lambda: Question.of([(model, sense)], domain, said, sense).posed()
     )
-    posed = fields.tried("", asked.posed)
     fields.check()
     assert posed is not None
     models = tuple(replace(one, original=original) for one in posed.models)
-    more = {
-        "output": output, "risk": risk, "limits": limits or None,
-        "time_limit": seconds, "gap": 1e-4 if gap is None else gap,
-    }  # fmt: skip
-    keywords = said | {name: at for name, at in more.items() if at is not None}
-    return Question(
-        replace(posed, models=models), keywords, script(subject.path, sense, keywords)
-    )
+    gap = 1e-4 if gap is None else gap
+    said |= {"time_limit": seconds} if seconds is not None else {}
+    lines = script(subject.path, sense, {"domain": domain} | said | {"gap": gap})
+    return Inquiry(replace(posed, models=models), seconds, gap, lines)
 
 
-def _condition(line: str, model: Ensemble, output: int | None) -> None:
-    """Refuse a line that is no limit on the prediction."""
-    prediction = Prediction(model, output=output)
-    names = prediction.ensemble.input_names or ()
-    list(read_condition(line, {prediction.name: prediction}, names))
+def _limit(model: Ensemble, output: int | None, line: str) -> list[Condition]:
+    """The conditions of a line, which must be about the prediction."""
+    known = {PREDICTION: Prediction(model, output=output)}
+    found = list(read_condition(line, known, model.input_names))
+    if not any(condition.expression.predictions for condition in found):
+        raise ValueError(
+            f"Expected a limit on the prediction, got {line!r}. Write conditions on "
+            "inputs alone as constraints."
+        )
+    return found
 
 
 def _output(subject: Subject, fields: Fields) -> int | None:

@@ -8,7 +8,7 @@ import ennopt
 from ennopt.columns import Group, Number
 from ennopt.explore import look
 from ennopt.explore.answers import content
-from ennopt.explore.question import FormError, read_form, shown_coordinates
+from ennopt.explore.form import FormError, read_form, shown_coordinates
 from oracles import random_ensemble
 
 ASKED = {
@@ -56,7 +56,7 @@ def test_fields_reach_the_problem(subject):
     assert domain.regions and domain.rows.texts == ("cement <= 0.5",)
     assert question.problem.limits[0].text == "prediction >= -50"
     assert question.problem.goal.terms[0].risk == ennopt.MeanMinusStd(2.0)
-    assert (question.keywords["time_limit"], question.keywords["gap"]) == (9.0, 0.01)
+    assert (question.time_limit, question.gap) == (9.0, 0.01)
     names = [one.name for one in shown_coordinates(subject, form)]
     assert names == [*NAMES[:2], "plant"]
 
