@@ -250,6 +250,7 @@ struct Outcome {
   bool doubted = false;         // true if the signs of a box were forgotten
   double value = 0.0;           // objective at `point`
   double* point = nullptr;
+  double* multipliers = nullptr;  // of a node of signs: neurons, then half-spaces; or null
 };
 
 // Optional detail for tests: one row per lane.

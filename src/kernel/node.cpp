@@ -148,6 +148,12 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
   }
   Program program(model, box, arena);
   bound = std::fmin(bound, program.solve(layout.states(node), cutoff));
+  if (outcome.multipliers) {
+    std::copy(program.lambda, program.lambda + model.neurons, outcome.multipliers);
+    for (int k = 0; k < box.count; ++k)
+      if (box.rows[k] < set.half_spaces())
+        outcome.multipliers[model.neurons + box.rows[k]] = program.lambda[model.neurons + k];
+  }
   const double pivots = program.pivots - std::fmin(flag, 0.0);
   for (int p = 0; p < model.inputs; ++p)
     outcome.point[p] = std::fmin(std::fmax(program.x[p], box.lower[p]), box.upper[p]);

@@ -63,6 +63,7 @@ class NeuronSearch(Engine):
     """
 
     handles: ClassVar[frozenset[Feature]] = SIGN_SETS
+    certifies: ClassVar[bool] = True
     patience: ClassVar[int] = 1_000
     dive: int = 1
     tightening_nodes: int = 1000

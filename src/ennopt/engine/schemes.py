@@ -122,9 +122,14 @@ class Signs:
         if module is None or plain:
             programs = SignPrograms(problem, self.bounds)
             return PlainTree(problem, programs, tolerance, journal)
+        return compiled_tree(self.compiled(problem), tolerance, journal)
+
+    def compiled(self, problem: Canonical) -> Any:
+        """The kernel's scheme; it must be there."""
+        module = kernel()
+        assert module is not None
         model = compile_model(problem)
-        scheme = module.Signs(model, *self.bounds.flat(), self.instruction_set)
-        return compiled_tree(scheme, tolerance, journal)
+        return module.Signs(model, *self.bounds.flat(), self.instruction_set)
 
 
 def compiled_tree(scheme: Any, tolerance: Tolerance, journal: bool = False) -> Tree:

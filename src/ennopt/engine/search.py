@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from ennopt.canonical import Canonical, Feature
 from ennopt.checkpoint import CheckpointError, State
-from ennopt.engine.restore import merits, restore
+from ennopt.engine.restore import restore_best
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
 from ennopt.engine.units import NODES_BEFORE_UNITS, Unit, explore_with
-from ennopt.engine.values import corners, distinct, first_values, polish
+from ennopt.engine.values import corners, first_values, polish
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -30,9 +30,8 @@ FIRST_SLICE = 32
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
 
-RESTORED, RESTORE_GROWTH = 6, 1.3
-"""Points that are moved to where limits hold, each time; and by how much the nodes have
-to grow before the next time."""
+RESTORE_GROWTH = 1.3
+"""By how much nodes have to grow before points are moved to where limits hold again."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -66,6 +65,8 @@ class Search:
         tree.plant()
         if self.run.x is not None:
             tree.offer(self.run.x)
+        if self.run.tools.recorder is not None:
+            self.run.tools.recorder.plant(scheme)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
         return tree
 
@@ -82,6 +83,7 @@ class Search:
                     "Expected a checkpoint of a run with a certificate, got one "
                     "without. Leave the certificate out, or begin anew."
                 )
+            recorder.plant(scheme)
             recorder.remember(state.splits)
             tree.number_from(int(state.splits.max(initial=0)) + 1)
         elif state.splits is not None:
@@ -257,18 +259,8 @@ class Engine(abc.ABC):
             if run.problem.is_sum:
                 first_values(run.problem, starts, self.polished, run.offer, stop)
             else:
-                self._restore(run, starts, stop)
+                restore_best(run.problem, starts, run.offer, stop)
             run.tick()
-
-    def _restore(self, run: Run, starts: Array, stop: Callable[[], object]) -> None:
-        """Move points to where limits hold, those first that are the best already."""
-        if not len(starts):
-            return
-        order = np.argsort(-merits(run.problem, starts), kind="stable")
-        for x in distinct(starts[order], run.problem.domain, RESTORED):
-            if stop():
-                break
-            run.offer(restore(run.problem, x, stop=stop))
 
     def _search(self, search: Search, nodes: float) -> None:
         """Let the tree work until the run has so many nodes, and tell the record."""
@@ -346,7 +338,7 @@ class Engine(abc.ABC):
             if not run.problem.is_sum and run.nodes >= search.due:
                 search.due = max(run.nodes + 1, RESTORE_GROWTH * run.nodes)
                 with run.phase("values"):
-                    self._restore(run, candidates, run.ended)
+                    restore_best(run.problem, candidates, run.offer, run.ended)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
                 tree.narrow(slopes, sides)
