@@ -119,7 +119,7 @@ class SubproblemSolver(Protocol):
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
 
 
 def fallback(subproblem: Subproblem, failure: str = "") -> Answer:
@@ -153,7 +153,7 @@ class ByMilp:
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
         least = fallback(subproblem)
         problem = subproblem.problem
         bounds = self.tightening.tighten(problem, subproblem.bounds)
@@ -224,7 +224,7 @@ class ByEngine:
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
         least = fallback(subproblem)
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least
