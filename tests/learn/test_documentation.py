@@ -27,9 +27,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_example_ends_with_a_proof_in_original_units(capsys):
-    run = runpy.run_path(str(ROOT / "examples" / "reactor.py"))["main"]
-    answer = run()
+def test_the_example_ends_with_a_proof_in_original_units(folder, monkeypatch, capsys):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    answer = runpy.run_path(str(ROOT / "examples" / "reactor.py"))["answer"]
     assert answer.proved
     assert 120 <= answer.by_name["temperature (C)"] <= 200
     assert 60 < answer.value < 90  # the best of the 300 runs yielded about 70%
