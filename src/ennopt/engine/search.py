@@ -99,9 +99,14 @@ class Search:
         recorder, points = self.run.tools.recorder, tree.points()
         if self.run.x is not None:  # the tree may have met it in another rounding
             points = np.vstack([self.run.x, points])
+        try:
+            nodes = np.concatenate([tree.snapshot(), *more])
+        except MemoryError:
+            checkpoint.failure = "no memory for a copy of the open nodes"
+            return
         checkpoint.save(
             State(
-                nodes=np.concatenate([tree.snapshot(), *more]),
+                nodes=nodes,
                 points=points,
                 closed=tree.closed,
                 count=self.run.nodes,
@@ -267,7 +272,10 @@ class Engine(abc.ABC):
         def improve(candidates: Array) -> None:
             self._improve(search, candidates)
 
-        explore_with(executor, run, tree, unit, improve, search.keep)
+        lost = explore_with(executor, run, tree, unit, improve, search.keep)
+        if lost:
+            run.notes.append(f"{lost} The search went on here.")
+            self._explore(search, math.inf, run.tools.threads)
 
     def _explore(
         self, search: Search, nodes: float, threads: int, *, eager: bool = False,
