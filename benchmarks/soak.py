@@ -3,8 +3,8 @@
 Solves one ensemble for the given time, with a certificate and a checkpoint, samples
 memory, file handles, value and bound all the while, and ends the run by Ctrl-C. Before
 that, short runs measure how far past a limit, a callback's stop and Ctrl-C the engine
-goes. Exits with 1 if a bound went up, a value went down, the bound fell below the value,
-a stop took a second or more (with a certificate and a checkpoint to write: ten), or the
+goes. Exits with 1 if a bound went up, a value went down, a bound fell below a value, a
+stop took a second or more (with a certificate and a checkpoint to write: ten), or the
 memory or the number of open files passed the limit.
 
     python benchmarks/soak.py ENSEMBLE.npz --seconds 1800 --threads 2
@@ -58,7 +58,7 @@ class Watch:
     def __call__(self, moment: Progress) -> bool:
         self.moments.append(moment)
         self.megabytes.append(resident())
-        self.handles.append(len(os.listdir("/proc/self/fd")))
+        self.handles.append(len(list(Path("/proc/self/fd").iterdir())))
         if time.perf_counter() - self.begin < self.stop_after:
             return False
         self.asked = time.perf_counter()

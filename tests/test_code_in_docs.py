@@ -37,6 +37,9 @@ NOT_RUN = {
     "ennopt solve experiments/instances/peaks_e3_L4_n20_r0.npz --method enn": (
         "takes minutes"
     ),
+    "ennopt solve model.npz --checkpoint run.state --certificate run.proof": (
+        "takes minutes"
+    ),
     "ennopt study status experiments/paper.toml --profile smoke": "needs that run",
     "ennopt study report experiments/paper.toml --profile smoke": "needs that run",
 }

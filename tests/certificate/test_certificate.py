@@ -306,3 +306,11 @@ def test_work_in_parallel_proves_the_same(tmp_path, rng, monkeypatch):
     assert len(seen) > 3
     assert not stopped
     assert "stopped" in stopped.reason
+
+
+def test_a_result_that_rests_on_a_solver_says_what_can_be_verified(rng):
+    ensemble = random_ensemble(rng, 1, 2, (3,))
+    box = ennopt.maximize(ensemble, (-1, 1), method="box")
+    assert "verifiable" not in box.details
+    milp = ennopt.maximize(ensemble, (-1, 1), method="bigm")
+    assert "cannot be certified" in milp.details["verifiable"]

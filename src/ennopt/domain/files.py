@@ -122,7 +122,7 @@ def read_text(path: Path, what: str) -> str:
 def _read_toml(path: Path) -> Stated:
     try:
         table = tomllib.loads(read_text(path, "a file of bounds"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
     said = _taken(table, path)
     if isinstance(table.get("bounds"), dict):
