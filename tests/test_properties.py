@@ -202,7 +202,8 @@ def test_networks_as_the_field_ships_them(tmp_path, capsys):
     rng = np.random.default_rng(0)
     arrays = {
         "m": 0.5, "s": 2.0, "k": rng.normal(size=(2, 1, 2, 2)),
-        "kb": rng.normal(size=2), "w": rng.normal(size=(3, 8)), "wb": rng.normal(size=3),
+        "kb": rng.normal(size=2), "w": rng.normal(size=(3, 8)),
+        "wb": rng.normal(size=3),
         "v": rng.normal(size=(2, 3)), "vb": np.zeros(2),
     }  # fmt: skip
     graph = make.make_graph(

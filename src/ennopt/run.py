@@ -156,6 +156,8 @@ class Tools:
         What listens to the search, if its proof is to be certified.
     checkpoint
         Where the state of the search is saved, and from where it goes on.
+    known
+        A point that is known, (num_inputs,): the first value of the run.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -165,6 +167,7 @@ class Tools:
     callback: Callback | None = None
     recorder: Listener | None = None
     checkpoint: Checkpoint | None = None
+    known: Array | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):
@@ -277,7 +280,10 @@ class Tools:
                 f"{type(method).__name__}. Use method='auto', 'box' or 'neurons', or "
                 "leave the checkpoint out."
             )
-        return Run(problem, self, repr(method))
+        run = Run(problem, self, repr(method))
+        if self.known is not None and self.known.size == problem.num_inputs:
+            run.offer(self.known)
+        return run
 
 
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:

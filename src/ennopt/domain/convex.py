@@ -31,6 +31,11 @@ LEAST_VARIANCE = 1e-4
 a hundredth of a standard deviation away counts as one."""
 
 
+CONSTANT = 1e-12
+"""An input whose range, or standard deviation, is at most this share of its size is
+constant."""
+
+
 class Convex(Protocol):
     """A convex region, known by the half-spaces that contain it."""
 
@@ -52,6 +57,12 @@ class Convex(Protocol):
     def reordered(self, order: list[int]) -> Convex:
         """The same region of ``x[order]``."""
 
+    def moved(self, shift: Array) -> Convex:
+        """The region of all ``x - shift``."""
+
+    def on_units(self, units: Array) -> Convex:
+        """The region of all ``x / units``."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hull:
@@ -61,6 +72,9 @@ class Hull:
     ----------
     data
         (num_rows, num_inputs)
+    scale
+        The unit of each input in which distances are measured, (num_inputs,); ``None``
+        for its range among the rows, and one for an input that is constant there.
 
     Examples
     --------
@@ -70,18 +84,19 @@ class Hull:
     """
 
     data: Array
+    scale: Array = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         data = frozen(self.data)
         if data.ndim != 2 or not len(data) or not np.isfinite(data).all():
             raise ValueError(f"Expected finite rows of data, got shape {data.shape}.")
         object.__setattr__(self, "data", frozen(np.unique(data, axis=0)))
-
-    @property
-    def scale(self) -> Array:
-        """The unit of each input: its range among the rows, (num_inputs,)."""
-        ranges = np.ptp(self.data, axis=0)
-        return np.asarray(np.where(ranges > 0.0, ranges, 1.0))
+        scale = self.scale
+        if scale is None:
+            ranges = np.ptp(data, axis=0)
+            varies = ranges > CONSTANT * np.abs(data).max(axis=0)
+            scale = np.where(varies, ranges, 1.0)
+        object.__setattr__(self, "scale", frozen(scale))
 
     def distance(self, points: Array) -> Array:
         """How far points (num_points, num_inputs) are outside, in `scale`."""
@@ -115,7 +130,22 @@ class Hull:
 
     def reordered(self, order: list[int]) -> Hull:
         """The same region of ``x[order]``."""
-        return Hull(self.data[:, order])
+        return Hull(self.data[:, order], self.scale[order])
+
+    def moved(self, shift: Array) -> Hull:
+        """The region of all ``x - shift``."""
+        return Hull(self.data - shift, self.scale)
+
+    def on_units(self, units: Array) -> Hull:
+        """The region of all ``x / units``."""
+        return Hull(self.data / units, self.scale / units)
+
+    def shares(self, x: Array) -> Array:
+        """How much of each row the nearest point of the hull has, (num_rows,)."""
+        found = np.zeros(len(self.data))
+        used, shares = _nearest(self.data / self.scale, x / self.scale)
+        found[used] = shares
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +192,8 @@ class Ellipsoid:
         """
         rows = frozen(data)
         own = rows.std(axis=0)
-        scale = np.where(own > 0.0, own, 1.0)
+        # The mean of equal numbers is rounded: they seem to vary a little.
+        scale = np.where(own > CONSTANT * np.abs(rows).max(axis=0), own, 1.0)
         scaled = (rows - rows.mean(axis=0)) / scale
         variances, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
         lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE))
@@ -206,6 +237,14 @@ class Ellipsoid:
         """The same region of ``x[order]``."""
         return Ellipsoid(self.middle[order], self.root[order], self.radius)
 
+    def moved(self, shift: Array) -> Ellipsoid:
+        """The region of all ``x - shift``."""
+        return Ellipsoid(self.middle - shift, self.root, self.radius)
+
+    def on_units(self, units: Array) -> Ellipsoid:
+        """The region of all ``x / units``."""
+        return Ellipsoid(self.middle / units, self.root / units[:, None], self.radius)
+
 
 def nearest(rows: Array, x: Array) -> Array:
     """The point of a convex hull nearest to x: Wolfe's minimum-norm point.
@@ -217,6 +256,12 @@ def nearest(rows: Array, x: Array) -> Array:
     x
         (num_inputs,)
     """
+    used, shares = _nearest(rows, x)
+    return np.asarray(x + shares @ (rows - x)[used])
+
+
+def _nearest(rows: Array, x: Array) -> tuple[list[int], Array]:
+    """The rows whose mixture is nearest to x, and their shares."""
     moved = rows - x
     scale = max(float(np.abs(moved).max(initial=0.0)) ** 2, 1e-300)
     used = [int(np.argmin((moved * moved).sum(axis=1)))]
@@ -243,8 +288,7 @@ def nearest(rows: Array, x: Array) -> Array:
                 break
             used = [r for r, keep in zip(used, kept.tolist(), strict=True) if keep]
             shares = shares[kept] / shares[kept].sum()
-    shares = shares / shares.sum()
-    return np.asarray(x + shares @ moved[used])
+    return used, shares / shares.sum()
 
 
 def _affine_minimum(corners: Array, scale: float) -> Array:

@@ -65,7 +65,7 @@ class Auto:
     Up to 7 inputs: inputs. From 12 on: neurons. In between: neurons if at most 60 of
     them are unstable on the whole domain. A category counts as one input. Regions
     around data and activations other than ReLU, which branching on neurons does not
-    handle, go to the inputs.
+    handle, go to the inputs. A search that makes no progress gives way to the other.
 
     Examples
     --------

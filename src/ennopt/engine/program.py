@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.engine.nodes import Fate, States
 from ennopt.engine.tree import Explored
-from ennopt.milp.formulation import ABSENT, big_m
+from ennopt.milp.building import ABSENT
+from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
 from ennopt.milp.model import Indices
 from ennopt.milp.scaling import normalized
@@ -36,6 +38,8 @@ class _Relaxation:
     """The linear program of a problem with triangles over bounds of its neurons."""
 
     def __init__(self, problem: Canonical, bounds: NeuronBounds) -> None:
+        # Points of convex regions are found, and their half-spaces learned, elsewhere.
+        problem = replace(problem, domain=replace(problem.domain, convex=()))
         self.scaled = normalized(problem, bounds)
         self.made = big_m(self.scaled.problem, self.scaled.bounds, relaxed=True)
         self.program = HotLp(self.made.model)

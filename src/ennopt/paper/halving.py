@@ -20,12 +20,13 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.domain import Domain
-from ennopt.paper.solving import PATIENCE, Trust
+from ennopt.paper.solving import PATIENCE, Trust, blurred, offer
 from ennopt.paper.subproblems import (
     SUBPROBLEM_SHARE,
     Answer,
     Subproblem,
     SubproblemSolver,
+    allowed,
     solve_all,
 )
 from ennopt.result import Status
@@ -34,6 +35,11 @@ from ennopt.run import Run
 NARROWEST = 2.0**-40
 """A side this share of the domain's is not split any more: 40 halvings of each side
 have left to rounding what they could not close."""
+
+
+BLURRED_DEPTH = 4
+"""How often the domain is halved before a box is given up whose best point only the
+solver accepts: a few halvings make the margins of a solver smaller, more do not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +196,7 @@ class Halving(Generic[B]):
         self.explored += 1
         run.count(answer.nodes)
         if answer.x is not None:
-            run.offer(answer.x)
+            offer(run, answer.x)
         self.trust.heard([answer.failure])
         bound = min(box.bound, self.trust.believed(box.domain, answer.bound))
         self.told(box, bound)
@@ -198,6 +204,8 @@ class Halving(Generic[B]):
             boxes.close(bound)
         elif bound == -math.inf:
             boxes.close(bound)  # no point of the box meets the constraints
+        elif box.depth >= BLURRED_DEPTH and blurred(run, answer.x, bound):
+            boxes.close(bound)
         elif answer.limit is not None or run.ended() is not None:
             boxes.push(replace(box, bound=bound))
         else:
@@ -234,7 +242,7 @@ def solve_whole(
     """
     problem = run.problem.on(box.domain)
     subproblem = Subproblem(problem, box.bounds)
-    answers = solve_all(run, solver, [subproblem], share * run.tolerance())
+    answers = solve_all(run, solver, [subproblem], allowed(run, share))
     return None if answers is None else answers[0]
 
 
