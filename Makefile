@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture conformance clean
+.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
 
 demo: $(VENV)/demo
 	mkdir -p out
@@ -110,10 +110,17 @@ conformance: $(VENV)/test
 	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance \
 	  tests/engine/test_turns.py
 
-# Small problems with every certificate checked and compared with enumeration.
+# Problems over the whole language by every method, their certificates checked.
 TORTURE ?= 10000
 torture: $(VENV)/test
 	$(BIN)/python benchmarks/torture.py $(TORTURE)
+
+# Damaged files for every reader: FUZZ files each, with SEED as the beginning.
+FUZZ ?= 20000
+SEED ?= 1
+fuzz: $(VENV)/test
+	ENNOPT_FUZZ=$(FUZZ) ENNOPT_FUZZ_SEED=$(SEED) KERAS_BACKEND=torch \
+	  $(BIN)/python -m pytest -n 2 --timeout 0 tests/fuzz
 
 # Size of certificates, and the checker's time beside the search's.
 bench-certificates: $(VENV)/test

@@ -1,10 +1,11 @@
 """A long run of the engine: memory, bounds and how soon it stops.
 
-Solves one ensemble for the given time, samples memory, value and bound all the while,
-and ends the run by Ctrl-C. Before that, short runs measure how far past a limit, a
-callback's stop and Ctrl-C the engine goes. Exits with 1 if a bound went up, a value
-went down, the bound fell below the value, a stop took a second or more, or the memory
-passed the limit.
+Solves one ensemble for the given time, with a certificate and a checkpoint, samples
+memory, file handles, value and bound all the while, and ends the run by Ctrl-C. Before
+that, short runs measure how far past a limit, a callback's stop and Ctrl-C the engine
+goes. Exits with 1 if a bound went up, a value went down, a bound fell below a value, a
+stop took a second or more (with a certificate and a checkpoint to write: ten), or the
+memory or the number of open files passed the limit.
 
     python benchmarks/soak.py ENSEMBLE.npz --seconds 1800 --threads 2
 """
@@ -15,10 +16,14 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from ennopt.certificate.writer import Recorder
+from ennopt.checkpoint import Checkpoint
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.network import read_npz
@@ -33,6 +38,13 @@ SPARE_MEGABYTES = 200.0
 """What the process may hold beside the open nodes."""
 
 
+SAVED_SECONDS = 20.0
+"""Seconds between two checkpoints."""
+
+SPLIT_BYTES, MORE_HANDLES = 12, 8
+"""What a certificate keeps in memory of a node, and files that may be opened later."""
+
+
 class Watch:
     """A callback that keeps moments and memory; true once it is time to stop."""
 
@@ -41,10 +53,12 @@ class Watch:
         self.asked = float("nan")
         self.moments: list[Progress] = []
         self.megabytes: list[float] = []
+        self.handles: list[int] = []
 
     def __call__(self, moment: Progress) -> bool:
         self.moments.append(moment)
         self.megabytes.append(resident())
+        self.handles.append(len(list(Path("/proc/self/fd").iterdir())))
         if time.perf_counter() - self.begin < self.stop_after:
             return False
         self.asked = time.perf_counter()
@@ -63,10 +77,22 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def run(path: Path, limits: Limits, threads: int, callback: Callback) -> Result:
+def run(
+    path: Path, limits: Limits, threads: int, callback: Callback,
+    folder: Path | None = None,
+) -> Result:  # fmt: skip
+    """Search; with a folder, certificate and checkpoint are written there."""
     ensemble = read_npz(path)
     problem = Problem(ensemble, Domain.of(None, ensemble))
-    return BoxSearch().solve(problem, Tools(limits, callback=callback, threads=threads))
+    tools = Tools(limits, callback=callback, threads=threads)
+    if folder is None:
+        return BoxSearch().solve(problem, tools)
+    recorder = Recorder(problem, folder / "proof.cert")
+    kept = Checkpoint(folder / "state", interval=SAVED_SECONDS)
+    tools = replace(tools, recorder=recorder, checkpoint=kept)
+    result = BoxSearch().solve(problem, tools)
+    recorder.write(result, limits.gap)
+    return result
 
 
 def press_ctrl_c(after: float, pressed: list[float]) -> threading.Timer:
@@ -112,28 +138,40 @@ def main() -> int:
     watch, pressed = Watch(), []
     press_ctrl_c(options.seconds, pressed)
     limits = Limits(memory=options.megabytes * 2**20)
-    result = run(options.ensemble, limits, options.threads, watch)
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(options.ensemble, limits, options.threads, watch, Path(folder))
+        sizes = {
+            name: (Path(folder) / name).stat().st_size
+            for name in ("proof.cert", "state")
+        }
     if pressed:
         late = time.perf_counter() - pressed[0]
         delays[f"Ctrl-C at {options.seconds:.0f} s"] = late
     for name, delay in delays.items():
         print(f"- stopped {delay:.2f} s after {name}")
     print(f"- {len(watch.moments)} moments, {watch.faults()} of them contradict")
-    print(f"- {result.status}, {result.nodes} nodes\n")
-    print("| seconds | value | bound | nodes | MB |\n|---|---|---|---|---|")
+    print(f"- {result.status}, {result.nodes} nodes")
+    print(
+        f"- bytes: certificate {sizes['proof.cert']:,}, checkpoint {sizes['state']:,}\n"
+    )
+    print("| seconds | value | bound | nodes | MB | open files |")
+    print("|---|---|---|---|---|---|")
     for share in range(0, 11):
         at = min(len(watch.moments) - 1, share * len(watch.moments) // 10)
         m = watch.moments[at]
         print(
             f"| {m.seconds:.0f} | {m.value:.6f} | {m.bound:.6f} | {m.nodes} "
-            f"| {watch.megabytes[at]:.0f} |"
+            f"| {watch.megabytes[at]:.0f} | {watch.handles[at]} |"
         )
     most = max(watch.megabytes)
     print(
         f"\nAt most {most:.0f} MB; {options.megabytes:.0f} MB for open nodes allowed."
     )
-    sound = watch.faults() == 0 and most < options.megabytes + SPARE_MEGABYTES
-    return 0 if sound and max(delays.values()) < 1.0 else 1
+    told = SPLIT_BYTES * result.nodes / 2**20
+    sound = watch.faults() == 0 and most < options.megabytes + SPARE_MEGABYTES + told
+    sound = sound and max(watch.handles) <= watch.handles[0] + MORE_HANDLES
+    last = delays.pop(f"Ctrl-C at {options.seconds:.0f} s", 0.0)
+    return 0 if sound and max(delays.values()) < 1.0 and last < 10.0 else 1
 
 
 if __name__ == "__main__":

@@ -193,3 +193,49 @@ def test_a_witness_is_replayed_by_the_model_itself(tmp_path):
     close = check_property(model, Property.of(text.format(0.69999999)))
     assert close.verdict == UNKNOWN
     assert close.reason
+
+
+def test_networks_as_the_field_ships_them(tmp_path, capsys):
+    """Sub and Div of constants, Conv, LeakyReLU, Flatten: decided and replayed."""
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper, onnx.TensorProto
+    rng = np.random.default_rng(0)
+    arrays = {
+        "m": 0.5, "s": 2.0, "k": rng.normal(size=(2, 1, 2, 2)),
+        "kb": rng.normal(size=2), "w": rng.normal(size=(3, 8)),
+        "wb": rng.normal(size=3),
+        "v": rng.normal(size=(2, 3)), "vb": np.zeros(2),
+    }  # fmt: skip
+    graph = make.make_graph(
+        [
+            make.make_node("Sub", ["x", "m"], ["a"]),
+            make.make_node("Div", ["a", "s"], ["b"]),
+            make.make_node("Conv", ["b", "k", "kb"], ["c"], kernel_shape=[2, 2]),
+            make.make_node("LeakyRelu", ["c"], ["d"], alpha=0.1),
+            make.make_node("Flatten", ["d"], ["e"], axis=1),
+            make.make_node("Gemm", ["e", "w", "wb"], ["r"], transB=1),
+            make.make_node("Relu", ["r"], ["q"]),
+            make.make_node("Gemm", ["q", "v", "vb"], ["y"], transB=1),
+        ],
+        "net",
+        [make.make_tensor_value_info("x", kinds.FLOAT, [1, 1, 3, 3])],
+        [make.make_tensor_value_info("y", kinds.FLOAT, [1, 2])],
+        [
+            onnx.numpy_helper.from_array(np.asarray(a, np.float32), name)
+            for name, a in arrays.items()
+        ],
+    )
+    opset = [make.make_opsetid("", 13)]
+    model, stated = tmp_path / "net.onnx", tmp_path / "stated.vnnlib"
+    onnx.save(make.make_model(graph, opset_imports=opset, ir_version=8), model)
+    names = [*(f"X_{i}" for i in range(9)), "Y_0", "Y_1"]
+    head = "".join(f"(declare-const {name} Real)\n" for name in names)
+    head += "".join(f"(assert (>= X_{i} 0))(assert (<= X_{i} 1))" for i in range(9))
+    for claim, word, status in (
+        ("(assert (or (and (>= Y_0 -50) (<= Y_1 50)) (>= Y_0 1e5)))", "sat", 10),
+        ("(assert (>= Y_0 1000))", "unsat", 0),
+    ):
+        stated.write_text(head + claim)
+        given = ["check", str(model), str(stated), "--format", "vnncomp"]
+        assert main(given) == status
+        assert capsys.readouterr().out.split()[0] == word

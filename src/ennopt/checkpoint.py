@@ -117,8 +117,8 @@ class Checkpoint:
         try:
             _write(self.path, self._identity, state)
             self.failure = ""
-        except OSError as error:
-            self.failure = error.strerror or str(error)
+        except (OSError, MemoryError) as error:
+            self.failure = getattr(error, "strerror", None) or "memory ran out"
         now = time.perf_counter()
         self._due = now + max(self.interval, (now - begin) / MOST_SHARE)
 

@@ -57,6 +57,13 @@ NOT_NEAR = (
 )
 """What is said if a trust region holds no feasible point."""
 
+ON_A_SOLVER = (
+    "the point and its value; the bound rests on a MILP solver being right within its "
+    "tolerances and cannot be certified"
+)
+"""What of a result others can verify, if its method has no certificates."""
+
+
 NOT_REACHED = (
     "Bounds and constraints do not seem to contradict each other, but no input that "
     "meets them reaches every limit on predictions: loosen a limit."
@@ -425,6 +432,9 @@ class Posed:
         plain = problem.is_prediction and problem.goal.terms[0].own_risk is None
         if plain:
             result = reported(result, problem.ensemble.target)
+        if not getattr(running.method, "certifies", False):
+            told = result.details | {"verifiable": ON_A_SOLVER}
+            result = replace(result, details=told)
         if problem.ensemble.deviation is not None:
             origin = {"import_deviation": problem.ensemble.deviation}
             result = replace(result, details=result.details | origin)

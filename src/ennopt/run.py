@@ -16,7 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    ThreadPoolExecutor,
+)
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -85,6 +90,29 @@ def matrix_threads(count: int) -> Iterator[None]:
 
     with threadpool_limits(count, user_api="blas"):
         yield
+
+
+def accident_of(error: BaseException) -> str:
+    """What happened, if it is no defect but memory or workers that are gone.
+
+    Errors of a cluster are known by their names: its package need not be installed.
+
+    Examples
+    --------
+    >>> accident_of(MemoryError())
+    'Memory ran out.'
+    >>> accident_of(ValueError("a defect"))
+    ''
+    """
+    if isinstance(error, MemoryError):
+        return "Memory ran out."
+    lost = isinstance(error, BrokenExecutor | CancelledError)
+    if lost or type(error).__name__ in ("KilledWorker", "CommClosedError"):
+        told = " ".join(str(error).split())
+        return (
+            f"A worker was lost ({type(error).__name__}{': ' * bool(told)}{told:.200})."
+        )
+    return ""
 
 
 class Listener(Protocol):
@@ -321,7 +349,10 @@ class Run:
     ) -> bool:
         self._open.close()
         self._ears.close()
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        accident = "" if error is None else accident_of(error)
+        if accident:
+            self.notes.append(f"{accident} What was found and proved until then holds.")
+        if accident or isinstance(error, KeyboardInterrupt):
             self._interrupted = True
             return True
         return False

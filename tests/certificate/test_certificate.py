@@ -306,3 +306,32 @@ def test_work_in_parallel_proves_the_same(tmp_path, rng, monkeypatch):
     assert len(seen) > 3
     assert not stopped
     assert "stopped" in stopped.reason
+
+
+def test_a_result_that_rests_on_a_solver_says_what_can_be_verified(rng):
+    ensemble = random_ensemble(rng, 1, 2, (3,))
+    box = ennopt.maximize(ensemble, (-1, 1), method="box")
+    assert "verifiable" not in box.details
+    milp = ennopt.maximize(ensemble, (-1, 1), method="bigm")
+    assert "cannot be certified" in milp.details["verifiable"]
+
+
+def test_a_piece_that_shrinks_to_a_point_is_bounded_once_more(tmp_path):
+    """Lists and whole numbers may leave a point, which cannot be split."""
+    rng = np.random.default_rng(1)
+    ensemble = random_ensemble(rng, 2, 2, (4,))
+    values = Values.of(2, whole=[1], lists={0: [-0.8, -0.4]})
+    near = (NearRows.rows([[-0.4, -1.0], [-0.8, -2.0]], [0.1, 0.2]),)
+    domain = Domain([-0.9, -2.2], [-0.3, -0.9], values=values, regions=near)
+    certified(tmp_path / "a", ensemble, domain)
+    assert verify(tmp_path / "a", ensemble)
+
+
+def test_a_layer_of_dead_neurons_is_checked(tmp_path):
+    dead = Network(
+        [[[1.0], [-1.0]], [[1.0, 1.0], [2.0, 1.0]], [[1.0, -1.0]]],
+        [[-5.0, -5.0], [0.5, 0.25], [0.0]],
+    )
+    _, claim = certified(tmp_path / "a", Ensemble([dead]), Domain([-1.0], [1.0]))
+    assert check(claim)
+    assert claim.value == 0.25

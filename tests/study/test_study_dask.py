@@ -2,7 +2,9 @@
 
 import io
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -190,3 +192,40 @@ def test_runs_of_a_lost_scheduler_are_not_recorded(folder, cluster):
     ):
         lines += Dask(cluster.scheduler_address).execute(tasks, lose)
     assert lines == []
+
+
+@pytest.fixture
+def tls(tmp_path):
+    """An authority of our own, a certificate that it signed, and its key."""
+    key, own, request = (str(tmp_path / n) for n in ("key.pem", "own.pem", "own.csr"))
+    authority, secret = str(tmp_path / "ca.pem"), str(tmp_path / "ca-key.pem")
+    make = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
+    for command in (
+        [*make, "-x509", "-keyout", secret, "-out", authority, "-subj", "/CN=ours"],
+        [*make, "-keyout", key, "-out", request, "-subj", "/CN=localhost"],
+        ["openssl", "x509", "-req", "-in", request, "-CA", authority, "-CAkey", secret,
+         "-CAcreateserial", "-out", own],
+    ):  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+    return authority, own, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_an_encrypted_scheduler_is_reached_with_its_files_and_not_without(tls):
+    authority, own, key = tls
+    security = distributed.Security(
+        tls_ca_file=authority, require_encryption=True,
+        **{f"tls_{who}_cert": own for who in ("client", "scheduler", "worker")},
+        **{f"tls_{who}_key": key for who in ("client", "scheduler", "worker")},
+    )  # fmt: skip
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None,
+        security=security, protocol="tls://", silence_logs=50,
+    ) as cluster:  # fmt: skip
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        assert executors.executor_named(f"dask:{address}", tls).slots == 1
+    with pytest.raises(ValueError, match="three files of --tls"):
+        executors.executor_named("dask:tls://here:1")
+    with pytest.raises(ValueError, match="with --tls"):
+        executors.executor_named("dask:tcp://here:1", tls)

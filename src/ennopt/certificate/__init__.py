@@ -1,7 +1,8 @@
 """The record of a proof, and its checker.
 
-`record` is what a certificate says and how it is stored, `writer` listens to a search,
-and `checker` repeats the proof with bounds of its own (`pieces`, `relaxation`). The
-last four import NumPy and the values of `ennopt.network` and `ennopt.domain`, and
-nothing of the searches.
+`core` is what a verdict rests on. `checker` repeats a proof with it, with choices from
+`advice`; `record` is what a certificate says and how it is stored. These four import
+NumPy and plain values (`ennopt.network`, `ennopt.domain`, `ennopt.problem`, risks), and
+nothing of the searches. `writer` listens to a search, `sign_writer` makes a certificate
+of a search on neurons, and `splits` is the tree that both hear of.
 """

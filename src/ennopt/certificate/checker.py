@@ -330,7 +330,7 @@ def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
             some = Pieces.joined([some[~inside], failed])
             if not len(some):
                 continue
-        volume = _volume(some)
+        before = some.upper - some.lower
         proved, bounds, points, scores = prover.prove(
             some, every=bool(proof.tree.kinds.size)
         )
@@ -340,7 +340,11 @@ def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
         trouble = _beaten(proof, points[left])
         if trouble:
             return count, some[:0], trouble
-        again = _volume(some[left]) < CLIPPED_SHARE * volume[left]
+        width, was = (some.upper - some.lower)[left], before[left]
+        share = np.prod(
+            np.where(was > 0.0, width / np.where(was > 0.0, was, 1.0), 1.0), 1
+        )
+        again = share < CLIPPED_SHARE
         if again.any():
             waiting.append(some[left[again]])
         left = left[~again]
@@ -438,9 +442,3 @@ def _taken(waiting: list[Pieces], most: int) -> Pieces:
         taken.append(last)
         count += len(last)
     return Pieces.joined(taken)
-
-
-def _volume(pieces: Pieces) -> Array:
-    """Product of the widths, in units of nothing: only shares are asked for."""
-    width = pieces.upper - pieces.lower
-    return np.asarray(np.prod(np.where(width > 0.0, width, 1.0), axis=1))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ennopt.canonical import Canonical, Feature, UnsupportedProblemError, each_alone
 from ennopt.certificate.record import Certificate, Lemma, Tree
@@ -46,7 +48,7 @@ class Recorder:
         self.path = Path(path)
         check_place(self.path, "certificate")
         self._problem, self._canonical = problem, canonical
-        self._splits: list[Whole] = []
+        self._splits: list[npt.NDArray[np.signedinteger[Any]]] = []
         self._scheme: Scheme | None = None
 
     def plant(self, scheme: Scheme) -> None:
@@ -71,8 +73,9 @@ class Recorder:
     def hear(self, lines: Array) -> None:
         """Take what a tree's journal told since the last time, (num_lines, 6)."""
         splits = splits_of(lines)
-        if len(splits):
-            self._splits.append(splits)
+        if len(splits):  # in few bytes: long searches have many
+            fits = int(splits.max()) < 2**31
+            self._splits.append(splits.astype(np.int32) if fits else splits)
 
     def told(self) -> Whole:
         """The splits heard so far: node, input, first child; (num_splits, 3)."""
@@ -97,7 +100,7 @@ class Recorder:
         if result.x is not None:
             value = sign * result.value
             bound = max(bound, value + max(room(value), LEAST))
-        tree, lemmas = Tree(level_order(self._splits)), tuple[Lemma, ...]()
+        tree, lemmas = Tree(level_order([self.told()])), tuple[Lemma, ...]()
         if isinstance(self._scheme, Signs):
             from ennopt.certificate.sign_writer import certified_signs
 

@@ -28,13 +28,14 @@ def load_state_file(path: Path) -> Loaded:
     """Read a file of one state dict or a list of them. Never runs code from it."""
     torch = require("torch", "torch")
     stored = path.stat().st_size // 2  # numbers of half precision
-    if zipfile.is_zipfile(path):
-        try:
+    size = 0
+    try:  # the question alone may fail: an archive that says that it has several parts
+        if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 size = sum(entry.file_size for entry in archive.infolist())
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-            raise _unreadable(error, path) from error
-        check_size(size // 8, stored, str(path))
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        raise _unreadable(error, path) from error
+    check_size(size // 8, stored, str(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error says it better

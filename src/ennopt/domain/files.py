@@ -123,7 +123,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The table of a TOML file; `what` the file should hold, for the error."""
     try:
         return tomllib.loads(read_text(path, what))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
 
 

@@ -77,6 +77,7 @@ class Auto:
     """
 
     handles: ClassVar[frozenset[Feature]] = BoxSearch.handles
+    certifies: ClassVar[bool] = True
 
     def choose(self, problem: Problem | Canonical) -> Choice:
         """The method for a problem, and why."""

@@ -102,7 +102,11 @@ class Search:
         recorder, points = self.run.tools.recorder, tree.points()
         if self.run.x is not None:  # the tree may have met it in another rounding
             points = np.vstack([self.run.x, points])
-        nodes = np.concatenate([tree.snapshot(), *more])
+        try:
+            nodes = np.concatenate([tree.snapshot(), *more])
+        except MemoryError:
+            checkpoint.failure = "no memory for a copy of the open nodes"
+            return
         # In its turns the other search may have proved more.
         nodes[:, 0] = np.minimum(nodes[:, 0], self.run.bound)
         checkpoint.save(
@@ -289,7 +293,10 @@ class Engine(abc.ABC):
         def improve(candidates: Array) -> None:
             self._improve(search, candidates)
 
-        explore_with(executor, run, tree, unit, improve, search.keep, nodes)
+        lost = explore_with(executor, run, tree, unit, improve, search.keep, nodes)
+        if lost:
+            run.notes.append(f"{lost} The search went on here.")
+            self._explore(search, nodes, run.tools.threads)
 
     def _explore(
         self, search: Search, nodes: float, threads: int, *, eager: bool = False,

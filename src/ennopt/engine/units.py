@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from ennopt.canonical import Canonical
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.tree import Tree
 from ennopt.network import Array
-from ennopt.run import Run
+from ennopt.run import Run, accident_of
 
 UNIT_SECONDS = 0.5
 """Longest time of a unit: how long a limit or Ctrl-C may have to wait."""
@@ -108,8 +108,10 @@ def explore_with(
     improve: Callable[[Array], None],
     keep: Callable[[Sequence[Array]], None] = lambda _: None,
     nodes: float = math.inf,
-) -> None:
+) -> str:
     """Hand out the open nodes of `tree` in units until a limit or a proof.
+
+    Returns what happened if workers are lost: then what they had is open again.
 
     Parameters
     ----------
@@ -131,11 +133,25 @@ def explore_with(
     pending: dict[Any, Unit] = {}
     try:
         _hand_out(executor, run, tree, make, improve, keep, nodes, pending)
+        return ""
+    except BrokenExecutor as error:
+        return accident_of(error)
     finally:
         for unit in pending.values():
             tree.add(unit.nodes)  # unfinished work stays open
         for future in pending:
             future.cancel()
+
+
+def _expect_worker(future: Any) -> None:
+    """Raise `BrokenExecutor` if the worker of a unit is gone.
+
+    Errors of a cluster have no class that is known here, so they are asked for.
+    """
+    error = CancelledError() if future.cancelled() else future.exception()
+    if error is not None and accident_of(error):
+        told = " ".join(f"{type(error).__name__} {error}".split())
+        raise BrokenExecutor(f"{told:.200}") from error
 
 
 def _hand_out(
@@ -182,6 +198,7 @@ def _hand_out(
             run.tick()
             continue
         for future in finished:
+            _expect_worker(future)
             result = future.result()
             # First what keeps the bound valid: Ctrl-C may come at any line.
             tree.close(result.closed)

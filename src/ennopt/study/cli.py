@@ -40,6 +40,12 @@ def add_study(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "cluster of N processes, dask:ADDRESS for a Dask scheduler",
     )
     run.add_argument(
+        "--tls",
+        nargs=3,
+        metavar=("CA", "CERTIFICATE", "KEY"),
+        help="files for a scheduler at dask:tls://HOST:PORT",
+    )
+    run.add_argument(
         "--instances",
         type=Path,
         metavar="DIR",
@@ -118,7 +124,8 @@ def run_run(options: argparse.Namespace) -> int:
     from ennopt.study.spec import read_study
 
     study = read_study(options.study, options.profile)
-    executor = executor_named(options.executor)
+    tls = None if options.tls is None else (*options.tls,)
+    executor = executor_named(options.executor, tls)
     directory = place(options)
     instances = options.instances or directory / INSTANCES
     check_needs(study, executor, instances, report=not options.no_report)

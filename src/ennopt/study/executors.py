@@ -72,8 +72,8 @@ class Executor(Protocol):
         ...
 
 
-def executor_named(text: str) -> Executor:
-    """The executor that `text` stands for.
+def executor_named(text: str, tls: tuple[str, str, str] | None = None) -> Executor:
+    """The executor that `text` stands for; `tls` as in `Dask`.
 
     ``local:2`` is two processes, ``dask:2`` a Dask cluster of two processes on this
     machine, and ``dask:tcp://HOST:PORT`` a Dask scheduler that is running already.
@@ -83,7 +83,7 @@ def executor_named(text: str) -> Executor:
     >>> executor_named("local:2")
     Local(processes=2)
     >>> executor_named("dask:tcp://10.0.0.1:8786")
-    Dask(address='tcp://10.0.0.1:8786', processes=2)
+    Dask(address='tcp://10.0.0.1:8786', processes=2, tls=None)
     >>> executor_named("slurm")
     Traceback (most recent call last):
         ...
@@ -96,7 +96,12 @@ def executor_named(text: str) -> Executor:
     if kind == "dask" and (count or not rest):
         return Dask(None, count or available_cores())
     if kind == "dask" and ":" in rest:
-        return Dask(rest)
+        if (tls is not None) != rest.startswith("tls://"):
+            raise ValueError(
+                f"Expected the three files of --tls together with an address tls://, "
+                f"got {text!r}{'' if tls is None else ' with --tls'}."
+            )
+        return Dask(rest, tls=tls)
     raise ValueError(
         f"Expected an executor local:N, dask:N or dask:ADDRESS, got {text!r}."
     )
@@ -290,10 +295,14 @@ class Dask:
         Of a scheduler; ``None`` starts a cluster of processes on this machine.
     processes
         Of our own cluster.
+    tls
+        Files for a scheduler at a ``tls://`` address: certificates of the authority,
+        our own certificate and its key.
     """
 
     address: str | None = None
     processes: int = 2
+    tls: tuple[str, str, str] | None = None
 
     @property
     def slots(self) -> int:
@@ -344,10 +353,20 @@ class Dask:
             finally:
                 client.cancel([sent.future for sent in under_way.values()])
 
+    def _security(self) -> Any:
+        """What Dask is told about encryption; ``None`` leaves it to its own files."""
+        if self.tls is None:
+            return None
+        authority, certificate, key = self.tls
+        return require("distributed.security", "dask").Security(
+            tls_ca_file=authority, tls_client_cert=certificate, tls_client_key=key,
+            require_encryption=True,
+        )  # fmt: skip
+
     @contextmanager
     def _client(self, distributed: Any) -> Iterator[Any]:
         if self.address is not None:
-            with distributed.Client(self.address) as client:
+            with distributed.Client(self.address, security=self._security()) as client:
                 yield client
             return
         with (

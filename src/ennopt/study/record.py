@@ -127,7 +127,7 @@ def parse(content: bytes) -> tuple[list[Line], int]:
         try:
             line = json.loads(piece)
             known = isinstance(line, dict) and line.get("line") in ("plan", "run")
-        except ValueError:  # not UTF-8 or not JSON
+        except (ValueError, RecursionError):  # not UTF-8, not JSON, or hostile
             known = False
         if known:
             lines.append(line)

@@ -232,7 +232,7 @@ def read_study(path: Path, profile: str = PAPER) -> Study:
     try:
         text = read_text(path, "a study, a .toml file")
         return study_from(tomllib.loads(text), profile, path.parent)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
     except ValueError as error:
         raise ValueError(f"{error} In {path.name}.") from error
