@@ -244,6 +244,12 @@ def test_more_bad_decisions_get_one_clear_sentence(trio):
     ):
         bad(match, lambda limits=limits: ennopt.maximize(p, (0, 1), limits=limits))
     bad("made large", lambda: ennopt.maximize(p.std(), (0, 1)))
+    bad(
+        "one prediction called yield, got two",
+        lambda: ennopt.maximize(
+            p + Prediction(SUM, name="yield"), (0, 1), limits="yield >= 0"
+        ),
+    )
     bad("made large", lambda: ennopt.minimize(p - p.mad(), (0, 1)))
     bad("at least two networks", lambda: Prediction(SUM).std())
     bad("Did you mean time_limit", lambda: ennopt.minimize(p, (0, 1), time_limt=1))

@@ -27,6 +27,7 @@ from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
 from ennopt.domain.files import read_bounds
 from ennopt.domain.reading import read_place
+from ennopt.domain.statements import names_in
 from ennopt.domain.where import Place, Where
 from ennopt.expressions import Arithmetic, Condition, Prediction, Probability
 from ennopt.expressions.joined import Model, decided, shared_names
@@ -276,9 +277,12 @@ class Question:
         expressions = [goal._expression() for goal in goals]
         expressions += [one.expression for one in given if isinstance(one, Condition)]
         known: dict[str, Prediction] = {}
+        twice: set[str] = set()
         for expression in expressions:
             for part, _ in expression.predictions:
-                known.setdefault(part.prediction.name, part.prediction)
+                one = part.prediction
+                if known.setdefault(one.name, one).ensemble is not one.ensemble:
+                    twice.add(one.name)
         found: list[Condition] = []
         for limit in given:
             if isinstance(limit, Condition):
@@ -288,6 +292,11 @@ class Question:
                 raise ValueError(
                     f"Expected a prediction in the objective, got the text {limit!r} "
                     "without one. Write the limit with a Prediction: strength >= 40."
+                )
+            for name in twice.intersection(names_in(limit)):
+                raise ValueError(
+                    f"Expected one prediction called {shown(name)}, got two in "
+                    f"{limit!r:.80}. Name them: Prediction(model, name=...)."
                 )
             names = shared_names([one.ensemble for one in known.values()])
             found += read_condition(limit, known, names)
