@@ -10,29 +10,13 @@ import argparse
 import math
 import statistics
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sets import ENSEMBLES
+from sets import ENSEMBLES, Cost
 
 import ennopt
 from ennopt import Cvar, Ensemble, MeanMinusMad, MeanMinusStd, Network, Prediction
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one run took."""
-
-    nodes: int
-    seconds: float
-    gap: float  # 0 if proved
-
-    def __str__(self):
-        if not self.gap:
-            return f"{self.nodes:,}"
-        return f"{self.nodes:,}, gap {self.gap:.2g}"
-
 
 POINTS = 2_000
 """Points on which levels of predictions and disagreement are measured."""
@@ -180,15 +164,14 @@ def page(everything, options):
         "plain box of the same ensemble takes; means are geometric, over the "
         "ensembles on which both were proved. Another: the prediction is maximized "
         "where the one of a mirrored ensemble reaches so much of the way from the "
-        "least of "
-        f"{POINTS:,} random points to the maximum. Cost: a sum of inputs is minimized "
-        "where the prediction, or every member, reaches that. Std capped: the members "
-        "disagree by no more than the median of these points. Out of reach: a level 5% "
-        "above the maximum, so that nothing is feasible. One thread, gap 1e-4, at most "
-        f"{options.nodes:,.0f} nodes and {options.seconds:g} s for each run. The "
-        "target of costs is 20 on Concrete and Wine, else 2. The last column counts "
-        "runs within the target, of the ensembles whose box was proved; a run that a "
-        "limit ended is not within it, and is in no mean."
+        f"least of {POINTS:,} random points to the maximum. Cost: a sum of inputs is "
+        "minimized where the prediction, or every member, reaches that. Std capped: "
+        "the members disagree by no more than the median of these points. Out of "
+        "reach: a level 5% above the maximum, so that nothing is feasible. One thread, "
+        f"gap 1e-4, at most {options.nodes:,.0f} nodes and {options.seconds:g} s for "
+        "each run. The target of costs is 20 on Concrete and Wine, else 2. The last "
+        "column counts runs within the target, of the ensembles whose box was proved; "
+        "a run that a limit ended is not within it, and is in no mean."
     )
     yield ""
     yield from summary(everything)

@@ -7,8 +7,8 @@ largest mean prediction, and the least cost of inputs whose mean prediction reac
 limit. All ways of a solver solve the same decision, one thread, gap 1e-4; a package
 states it as it does by default. The table has geometric means over the seeds. Packages
 that are not installed are left out: gurobi-machinelearning, pyscipopt-ml, omlt. They
-are no extras of ennopt; install them into an environment of their own. `--out` writes
-the table to a file.
+are no extras of ennopt: ``make bench-embedding`` installs them into an environment of
+their own. `--out` writes the table to a file, `--note` adds a sentence to it.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import importlib.util
 import time
 import warnings
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -256,6 +257,16 @@ def measure(options, seed, cells):
                 )
 
 
+def versions():
+    """Of solvers and packages, those that are installed."""
+    names = (
+        "gurobipy", "gurobi-machinelearning", "PySCIPOpt", "PySCIPOpt-ML", "pyomo",
+        "omlt", "highspy",
+    )  # fmt: skip
+    known = {found.name.lower(): found.version for found in metadata.distributions()}
+    return ", ".join(f"{n} {known[n.lower()]}" for n in names if n.lower() in known)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     for name, default in (
@@ -265,6 +276,7 @@ def main():
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of a solver")
     parser.add_argument("--bounds", nargs="+", default=["crown", "lp", "search"])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--note", default="")
     options = parser.parse_args()
     cells = {}
     for seed in range(options.seeds):
@@ -273,10 +285,11 @@ def main():
     lines = [
         "# A predictor inside a solver's model",
         "",
-        "Written by `benchmarks/embedding.py`, which says what is measured: "
-        f"ensembles of {options.members}",
+        "`make bench-embedding` writes this file; `benchmarks/embedding.py` says what "
+        f"is measured: ensembles of {options.members}",
         f"networks with {options.inputs} inputs and {options.layers} x {options.width} "
         f"neurons, {options.seeds} seeds, {options.limit:g} seconds, one thread.",
+        f"{versions()}. {options.note}".rstrip(),
         "",
         "| decision | solver | stated by | s to state | s to solve | nodes | proved |",
         "|---|---|---|---:|---:|---:|---:|",

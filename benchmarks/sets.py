@@ -64,7 +64,9 @@ class Cost:
     def __str__(self):
         if not self.nodes:
             return "not run"
-        return f"{self.nodes:,}" + (f", gap {self.gap:.0%}" if self.gap else "")
+        if not self.gap:
+            return f"{self.nodes:,}"
+        return f"{self.nodes:,}, gap {float(f'{100 * self.gap:.2g}'):g}%"
 
 
 def rows(rng, box, best, count, equations=0):

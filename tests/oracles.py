@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.optimize import linprog
 from ennopt.activations import ACTIVATIONS, Activation, Mixed
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain, Group, NearRows, Rows, Values
+from ennopt.domain.convex import Ellipsoid, Hull
 from ennopt.network import Array, Ensemble, Network
 from ennopt.problem import Problem
 
@@ -181,6 +183,16 @@ def random_set(
         radius[plain:] = rng.choice([0.0, 1.0])
         regions = (NearRows.rows(data, radius, int(rng.integers(1, 3))),)
     return Domain(lower, upper, None, rows, values, groups, regions), kinds
+
+
+def rounded(rng: np.random.Generator, domain: Domain) -> Domain:
+    """With a convex region around points of a set: a hull, an ellipsoid, or both."""
+    data = domain.sample(int(rng.integers(4, 12)), rng)
+    if len(data) < 3:
+        return domain
+    regions = (Hull(data), Ellipsoid.of(data, float(rng.uniform(0.8, 2.0))))
+    chosen = {0: regions[:1], 1: regions[1:], 2: regions}[int(rng.integers(3))]
+    return replace(domain, convex=chosen)
 
 
 def exactly_feasible(domain: Domain, x: Array) -> bool:

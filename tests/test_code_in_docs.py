@@ -42,6 +42,9 @@ NOT_RUN = {
     "ennopt solve experiments/instances/peaks_e3_L4_n20_r0.npz --method enn": (
         "takes minutes"
     ),
+    "ennopt explore model.npz --data rows.csv --target strength": (
+        "serves until Ctrl-C"
+    ),
     "ennopt study status experiments/paper.toml --profile smoke": "needs that run",
     "ennopt study report experiments/paper.toml --profile smoke": "needs that run",
 }

@@ -115,6 +115,24 @@ def test_regions_apart_are_infeasible(rng):
     assert result.status is Status.INFEASIBLE
 
 
+@pytest.mark.parametrize("value", [0.1, 1.0, 1e9 / 3])
+def test_an_input_that_is_constant_in_the_data_has_an_ellipsoid(value, rng):
+    """Rounding of its mean made it vary by 1e-17, and the covariance singular."""
+    data = np.column_stack([np.full(11, value), rng.normal(size=11)])
+    region = Ellipsoid.of(data, 2.0)
+    assert region.distance(np.array([[value, data[:, 1].mean()]]))[0] == 0.0
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e3])
+def test_a_hull_in_other_units_is_as_close_to_the_same_points(unit):
+    """A constant input was measured in ones, whatever the units."""
+    hull, units = Hull([[0.0, 0.5], [2.0, 0.5], [1.0, 0.5]]), np.array([1.0, unit])
+    points = np.array([[1.0, 0.5 + 3e-7], [2.5, 0.5]])
+    there = hull.on_units(units).distance(points / units)
+    np.testing.assert_allclose(there, hull.distance(points), rtol=1e-6)
+    assert Hull([[0.1], [0.1 + 1e-17]]).scale == 1.0
+
+
 def test_methods_that_cannot_refuse_by_name(rng):
     ensemble = random_ensemble(rng, 1, 2, (4,))
     data = rng.normal(size=(20, 2))

@@ -263,6 +263,8 @@ def test_a_known_start_is_the_first_value(trio):
         trio, (-1, 1), start=[0.25, -0.5], callback=lambda moment: True
     )
     assert stopped.value >= trio([0.25, -0.5])[0]
+    problem = ennopt.Problem(trio, ennopt.Domain([-1, -1], [1, 1], ("a", "b")))
+    assert ennopt.solve(problem, start=best).history[0].value == best.value
     milp = ennopt.maximize(trio, (-1, 1), start=best, method="bigm")
     assert milp.history[0].value == best.value
 

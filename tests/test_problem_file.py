@@ -32,7 +32,7 @@ cement = [-1, 1]
 
 [run]
 time_limit = 60
-gap = 1e-4
+gap = 1e-3
 
 [pareto]
 objectives = ["cost", "strength"]

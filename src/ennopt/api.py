@@ -14,6 +14,7 @@ from ennopt.convert.classes import choose_class
 from ennopt.convert.verify import Original
 from ennopt.domain import Domain
 from ennopt.domain.data import Data
+from ennopt.domain.where import Where
 from ennopt.expressions.joined import Model
 from ennopt.methods import Method
 from ennopt.problem import Output, Problem, Sense
@@ -24,6 +25,7 @@ from ennopt.question import (
     Running,
     SingleWords,
     check_words,
+    read_start,
 )
 from ennopt.result import MEMORY, Result
 from ennopt.run import Callback, matrix_threads
@@ -257,6 +259,7 @@ def solve(
     *,
     original: Original | None = None,
     data: Data | None = None,
+    start: Any = None,
     **said: Unpack[SingleWords],
 ) -> Result:
     """Solve a `Problem`; further keywords are those of `maximize` about the run.
@@ -264,7 +267,7 @@ def solve(
     `original` is the model that the ensemble was converted from, if there is one, as
     `ennopt.convert.load_with_original` gives it: it is asked at the answer. `data` are
     the rows that `ennopt.domain.reading.read_place` found: the result says how far the
-    answer is from them.
+    answer is from them. `start` is a known point, as `maximize` takes it.
 
     Examples
     --------
@@ -281,7 +284,8 @@ def solve(
     check_words(said, tuple(SingleWords.__annotations__), "solve")
     running = Running.of({"method": method, **said})
     model = Model("prediction", problem.ensemble, problem.output, original)
-    return Posed(problem, data, (model,), alone=True).solve(running)
+    known = read_start(start, problem, Where())
+    return Posed(problem, data, (model,), start=known, alone=True).solve(running)
 
 
 def verify(

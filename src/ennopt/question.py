@@ -212,8 +212,11 @@ class Question:
         problem = Problem(
             main.ensemble, domain, sense, main.output, joined.goals[0], joined.limits
         )
-        posed = Posed(problem, place.data, joined.models, goals=joined.goals)
-        return replace(posed, start=self._read_start(posed))
+        posed = Posed(
+            problem, place.data, joined.models, goals=joined.goals,
+            trust=self.where.trust,
+        )  # fmt: skip
+        return replace(posed, start=read_start(self.start, problem, self.where))
 
     def _posed_alone(self, model: Any, sense: Sense) -> Posed:
         """One model, and nothing said about its predictions."""
@@ -222,8 +225,8 @@ class Question:
         place = self._place(ensemble)
         problem = Problem(ensemble, place.domain, sense, output)
         alone = Model("prediction", ensemble, output, original)
-        posed = Posed(problem, place.data, (alone,), alone=True)
-        return replace(posed, start=self._read_start(posed))
+        posed = Posed(problem, place.data, (alone,), alone=True, trust=self.where.trust)
+        return replace(posed, start=read_start(self.start, problem, self.where))
 
     def _place(self, ensemble: Ensemble) -> Place:
         if self.placed is not None:
@@ -283,55 +286,63 @@ class Question:
             found += read_condition(limit, known, names)
         return found
 
-    def _read_start(self, posed: Posed) -> Array | None:
-        """The known point as the search sees it, in the feasible set."""
-        if self.start is None:
-            return None
-        problem, given = posed.problem, self.start
-        names = problem.domain.names
-        if isinstance(given, Result):
-            given = given.inputs if given.x is None else given.x
-        if hasattr(given, "to_dict") and hasattr(given, "index"):
-            given = given.to_dict()  # a row of a DataFrame
-        if isinstance(given, Mapping):
-            x = self._point_by_name(given, problem)
-        else:
-            x = frozen(given)
-            if x.shape != (len(names),):
-                raise ValueError(
-                    f"Expected a start of {len(names)} numbers or a dict by name, got "
-                    f"{given!r:.60}."
-                )
-        if (reason := why_infeasible(problem, x)) is not None:
-            raise ValueError(f"Expected a start that is feasible, got {reason}.")
-        return x
 
-    def _point_by_name(self, given: Mapping[str, Any], problem: Problem) -> Array:
-        """A point with the names and levels of the user's columns.
+def read_start(given: Any, problem: Problem, where: Where) -> Array | None:
+    """A known point as the search sees it, (num_inputs,), if it is feasible.
 
-        It is read as a set in which every input is fixed.
-        """
-        domain, ensemble = problem.domain, problem.ensemble
-        entries = {**(self.where.fixed or {}), **given}
-        by_input = {
-            group.name: {domain.names[j] for j in group.inputs}
-            for group in domain.groups
-        }
-        for name in told_at(domain, ensemble, domain.lower):
-            if name not in entries and not by_input.get(name, {name}) <= set(entries):
-                raise ValueError(
-                    f"Expected a value for every input, got none for {shown(name)} at "
-                    "start."
-                )
-        if ensemble.columns is None:
-            ensemble = replace(ensemble, input_names=domain.names)
-        said = self.where.domain
-        groups = dict(self.where.categories or {})
-        if isinstance(said, str | os.PathLike):
-            groups = {**read_bounds(said).categories, **groups}
-        where = Where(categories=groups or None, fixed=entries)
-        bare = replace(ensemble, lower=None, upper=None)
-        return read_place(where, bare).domain.lower
+    Parameters
+    ----------
+    given
+        A dict by name, numbers in the order of the inputs, a `Result`, or ``None``.
+    problem
+        What it is a start of.
+    where
+        What the user said about the inputs: categories and fixed inputs count.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Result):
+        given = given.inputs if given.x is None else given.x
+    if hasattr(given, "to_dict") and hasattr(given, "index"):
+        given = given.to_dict()  # a row of a DataFrame
+    if isinstance(given, Mapping):
+        x = _point_by_name(given, problem, where)
+    else:
+        x, count = frozen(given), problem.domain.num_inputs
+        if x.shape != (count,):
+            raise ValueError(
+                f"Expected a start of {count} numbers or a dict by name, got "
+                f"{given!r:.60}."
+            )
+    if (reason := why_infeasible(problem, x)) is not None:
+        raise ValueError(f"Expected a start that is feasible, got {reason}.")
+    return x
+
+
+def _point_by_name(given: Mapping[str, Any], problem: Problem, where: Where) -> Array:
+    """A point with the names and levels of the user's columns.
+
+    It is read as a set in which every input is fixed.
+    """
+    domain, ensemble = problem.domain, problem.ensemble
+    entries = {**(where.fixed or {}), **given}
+    by_input = {
+        group.name: {domain.names[j] for j in group.inputs} for group in domain.groups
+    }
+    for name in told_at(domain, ensemble, domain.lower):
+        if name not in entries and not by_input.get(name, {name}) <= set(entries):
+            raise ValueError(
+                f"Expected a value for every input, got none for {shown(name)} at "
+                "start."
+            )
+    if ensemble.columns is None:
+        ensemble = replace(ensemble, input_names=domain.names)
+    groups = dict(where.categories or {})
+    if isinstance(where.domain, str | os.PathLike):
+        groups = {**read_bounds(where.domain).categories, **groups}
+    fixed = Where(categories=groups or None, fixed=entries)
+    bare = replace(ensemble, lower=None, upper=None)
+    return read_place(fixed, bare).domain.lower
 
 
 def why_infeasible(problem: Problem, x: Array) -> str | None:
@@ -378,6 +389,11 @@ class Posed:
         A feasible point that is known, (num_inputs,).
     alone
         Whether the problem is to optimize the prediction of its one model.
+    explained
+        Whether bounds and constraints that contradict each other are named, which
+        takes longer than most proofs that there is no feasible point.
+    trust
+        The trust region as the user said it, to be repeated.
     """
 
     problem: Problem
@@ -386,6 +402,8 @@ class Posed:
     goals: tuple[Combination, ...] = ()
     start: Array | None = None
     alone: bool = False
+    explained: bool = True
+    trust: Any = None
 
     def solve(self, running: Running) -> Result:
         """Solve the problem; compare the answer with models and data."""
@@ -410,7 +428,7 @@ class Posed:
         if problem.ensemble.deviation is not None:
             origin = {"import_deviation": problem.ensemble.deviation}
             result = replace(result, details=result.details | origin)
-        if result.status is Status.INFEASIBLE:
+        if result.status is Status.INFEASIBLE and self.explained:
             result = _explained(result, problem)
         if result.x is not None and data is not None:
             if result.probability is not None or not problem.is_prediction:
@@ -421,7 +439,7 @@ class Posed:
             result = replace(result, extrapolation=away)
         asked = Asked(
             problem, data, repr(running.method), tools.limits, tools.seed,
-            tools.threads, boxes=boxes,
+            tools.threads, boxes=boxes, trust=self.trust,
         )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)

@@ -276,6 +276,8 @@ class Asked:
     boxes
         The boxes of a search on two inputs, their lower and upper ends, (num_boxes, 2,
         2); ``None`` if they are not known.
+    trust
+        The trust region as the user said it; ``None`` if that is not known.
     """
 
     problem: Problem
@@ -286,6 +288,7 @@ class Asked:
     threads: int = 1
     command: str | None = None
     boxes: Array | None = None
+    trust: Any = None
 
 
 ENDINGS = {

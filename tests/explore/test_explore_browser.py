@@ -1,20 +1,16 @@
 """The page in a real browser: look, ask, watch, stop, compare, download."""
 
-import shutil
 import time
 
 import pytest
 from exploring import NAMES
 
 import ennopt
+from chromium import BROWSER, needs_browser
 from ennopt.result import Result
 
 playwright = pytest.importorskip("playwright.sync_api")
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+pytestmark = needs_browser
 
 COLUMN = ".compared thead th:nth-child({})"
 PATIENCE = 60_000
@@ -111,6 +107,15 @@ def test_the_prediction_follows_the_sliders(opened, served, subject):
     value = float(subject.loaded.ensemble([x])[0, 0])
     assert until(lambda: abs(float(shown.inner_text()) - value) < 1e-2 * abs(value))
     assert page.locator("#response svg").count() == 1 + len(NAMES)
+    typed, held = {0: "0.125", 1: "1.5", 2: "0.75"}, []
+    page.route("**/respond", lambda one: one.continue_() if held else held.append(one))
+    for j, text in typed.items():  # faster than responses come
+        page.fill(f"#at-{j}", text)
+    held[0].continue_()
+    x[:3] = map(float, typed.values())
+    value = float(subject.loaded.ensemble([x])[0, 0])
+    assert until(lambda: abs(float(shown.inner_text()) - value) < 1e-2 * abs(value))
+    assert {j: page.input_value(f"#at-{j}") for j in typed} == typed
     page.fill("#constraints", "cement <= -0.5")
     page.press("#constraints", "Tab")
     page.wait_for_selector("text=cement <= -0.5 is missed by")

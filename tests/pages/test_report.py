@@ -5,7 +5,6 @@ import io
 import json
 import pickle
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import ennopt
+from chromium import BROWSER, needs_browser
 from ennopt.cli import main
 from ennopt.columns import Group, Number, Ordinal
 from ennopt.pages import drawn, told
@@ -22,10 +22,6 @@ from ennopt.pages.repeat import repeat
 from ennopt.result import Result
 from oracles import random_ensemble
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
 NAMES = ("cement", "<b>water</b>", "age & time")
 
 
@@ -415,7 +411,7 @@ def browse(page, *options):
     ).stdout
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@needs_browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_browser_shows_all_of_the_page_at_every_width(page, theme):
     widths = [360, 390, 768, 1280]

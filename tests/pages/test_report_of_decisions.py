@@ -46,3 +46,20 @@ def test_a_report_of_a_cost_does_not_call_it_a_prediction(trio):
         assert np.array_equal(one.feasible, reached & problem.domain.feasible(points))
     text = page(answer)
     assert "The line is what was optimized." in text and "prediction for" not in text
+
+
+def test_limits_and_trust_that_say_it_all_are_repeated_as_they_were(trio, rng):
+    rows = rng.uniform(-1, 1, size=(12, 2))
+    given = {
+        "limits": ["prediction <= 0.25", "prediction - a >= -3"],
+        "trust": ["box", ennopt.Near(radius=0.5, count=2)],
+        "risk": ennopt.Cvar(0.5),
+    }
+    answer = ennopt.maximize(trio, data=rows, threads=1, gap=1e-2, **given)
+    text = repeat(answer.asked, "max")
+    assert "..." not in text
+    again = eval(text, {"ennopt": ennopt, "model": trio, "X": rows})
+    assert (again.value, again.bound) == (answer.value, answer.bound)
+    other = ennopt.Prediction(trio, risk="worst") >= -9
+    mixed = ennopt.maximize(trio, (-1, 1), limits=[other])
+    assert "limits=[...]," in repeat(mixed.asked, "max")  # another risk than the goal

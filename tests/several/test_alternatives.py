@@ -31,7 +31,7 @@ def greedy(points, values, reach, count):
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("distance", [0.34, {"x0": 2, "x2": 3}])
 def test_whole_numbers_have_the_answers_of_enumeration(seed, distance):
     rng = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def test_whole_numbers_have_the_answers_of_enumeration(seed, distance):
     assert [answer.value for answer in found] == pytest.approx(exact, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_answer_is_the_best_of_a_grid_of_what_is_left(seed):
     rng = np.random.default_rng(seed)
     trio = random_ensemble(rng, 3, 2, (6,))

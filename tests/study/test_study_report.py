@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import struct
 import subprocess
 from html.parser import HTMLParser
@@ -10,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from chromium import BROWSER, needs_browser
 from ennopt.study import paper
 from ennopt.study.figures import (
     FIGURES,
@@ -22,11 +22,6 @@ from ennopt.study.figures import (
 from ennopt.study.record import select
 from ennopt.study.report import ORDER, PAGE, deviations, make_report
 from ennopt.study.tables import compute
-
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
 
 
 def quality(make_line, problem="beale", sampling="lhs", kind="single", r=0, value=1.0):
@@ -408,7 +403,7 @@ for (const width of sizes) {
 </script></body>"""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@needs_browser
 def test_a_browser_shows_the_page_from_a_phone_to_a_wide_screen(report, tmp_path):
     report.write(tmp_path)
     probe = tmp_path / "probe.html"
@@ -435,7 +430,7 @@ def test_a_browser_shows_the_page_from_a_phone_to_a_wide_screen(report, tmp_path
     assert found["390"]["scrolled"] > 0  # else the edges were not tested
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@needs_browser
 def test_a_browser_draws_the_page(report, tmp_path):
     page = report.write(tmp_path)
     picture = tmp_path / "page.png"

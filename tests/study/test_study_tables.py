@@ -374,10 +374,12 @@ def test_cells_are_written_short(cell, kind, text):
     assert written(cell, kind) == text
 
 
-def test_html_escapes_what_a_label_holds():
-    table = Table("t", "T", (Column("a<b", "B&C"),), (("<script>",),))
-    assert "<script>" not in table.to_html()
-    assert "B&amp;C" in table.to_html()
+def test_a_page_has_the_cells_with_their_headings_and_looks():
+    columns = (Column("a<b", "B&C"), Column("s", "B&C", kind="seconds", source="paper"))
+    shown = Table("t", "T", columns, (("all", 9.96), ("x", None))).shown()
+    assert shown["spans"] == [{"name": "B&C", "width": 2, "source": columns[0].source}]
+    assert [row["total"] for row in shown["rows"]] == [True, False]
+    assert shown["rows"][0]["cells"][1] == {"text": "10", "look": "paper seconds"}
 
 
 # The paper's data.

@@ -31,6 +31,11 @@ LEAST_VARIANCE = 1e-4
 a hundredth of a standard deviation away counts as one."""
 
 
+CONSTANT = 1e-12
+"""An input whose range, or standard deviation, is at most this share of its size is
+constant."""
+
+
 class Convex(Protocol):
     """A convex region, known by the half-spaces that contain it."""
 
@@ -67,6 +72,9 @@ class Hull:
     ----------
     data
         (num_rows, num_inputs)
+    scale
+        The unit of each input in which distances are measured, (num_inputs,); ``None``
+        for its range among the rows, and one for an input that is constant there.
 
     Examples
     --------
@@ -76,18 +84,19 @@ class Hull:
     """
 
     data: Array
+    scale: Array = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         data = frozen(self.data)
         if data.ndim != 2 or not len(data) or not np.isfinite(data).all():
             raise ValueError(f"Expected finite rows of data, got shape {data.shape}.")
         object.__setattr__(self, "data", frozen(np.unique(data, axis=0)))
-
-    @property
-    def scale(self) -> Array:
-        """The unit of each input: its range among the rows, (num_inputs,)."""
-        ranges = np.ptp(self.data, axis=0)
-        return np.asarray(np.where(ranges > 0.0, ranges, 1.0))
+        scale = self.scale
+        if scale is None:
+            ranges = np.ptp(data, axis=0)
+            varies = ranges > CONSTANT * np.abs(data).max(axis=0)
+            scale = np.where(varies, ranges, 1.0)
+        object.__setattr__(self, "scale", frozen(scale))
 
     def distance(self, points: Array) -> Array:
         """How far points (num_points, num_inputs) are outside, in `scale`."""
@@ -121,15 +130,15 @@ class Hull:
 
     def reordered(self, order: list[int]) -> Hull:
         """The same region of ``x[order]``."""
-        return Hull(self.data[:, order])
+        return Hull(self.data[:, order], self.scale[order])
 
     def moved(self, shift: Array) -> Hull:
         """The region of all ``x - shift``."""
-        return Hull(self.data - shift)
+        return Hull(self.data - shift, self.scale)
 
     def on_units(self, units: Array) -> Hull:
         """The region of all ``x / units``."""
-        return Hull(self.data / units)
+        return Hull(self.data / units, self.scale / units)
 
     def shares(self, x: Array) -> Array:
         """How much of each row the nearest point of the hull has, (num_rows,)."""
@@ -183,7 +192,8 @@ class Ellipsoid:
         """
         rows = frozen(data)
         own = rows.std(axis=0)
-        scale = np.where(own > 0.0, own, 1.0)
+        # The mean of equal numbers is rounded: they seem to vary a little.
+        scale = np.where(own > CONSTANT * np.abs(rows).max(axis=0), own, 1.0)
         scaled = (rows - rows.mean(axis=0)) / scale
         variances, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
         lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE))

@@ -153,9 +153,8 @@ def _program(
     Columns are the moves in units of the inputs' ranges, the value of the objective,
     and what each limit is missed by.
     """
-    from ennopt.milp.highs import Highs
+    from ennopt.milp.highs import HotLp
     from ennopt.milp.model import LinearModel
-    from ennopt.milp.solver import SolveOptions
 
     domain, limits = problem.domain, problem.limits
     d, q = domain.num_inputs, limits.count
@@ -201,7 +200,8 @@ def _program(
         np.concatenate([np.zeros(d), [1.0], np.full(q, -PENALTY)]),
         np.array(rows), lower_rows=least, upper_rows=most,
     )  # fmt: skip
-    solved = Highs().solve(model, SolveOptions(time_limit=1.0, tolerance=1e-9))
+    # Too small to be watched: a thread takes ten times as long as the program.
+    solved = HotLp(model).maximize(model.objective, seconds=1.0)
     if solved.x is None:
         return None
     return np.asarray(solved.x[:d] * widths)

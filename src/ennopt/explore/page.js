@@ -59,7 +59,7 @@ async function look() {
     showWrong(found.wrong || {});
     if (!found.wrong) {
       replaceKeepingScroll(byId("response"), found.html);
-      found.sliders.forEach(place);
+      if (!waiting) found.sliders.forEach(place);  // else they were moved since
     }
   } catch (error) {
     say(`The page has lost its server: ${error.message}. Start ennopt explore again.`);
@@ -168,7 +168,9 @@ async function start() {
   say(`Run ${begun} has begun.`);
   try { await follow(response, card, begun); }
   catch (error) { say(`The run was lost: ${error.message}.`); }
+  const held = card.contains(document.activeElement);
   card.remove();
+  if (held) byId("answers-title").focus();  // the keyboard goes where the answer is
   byId("no-runs").hidden = byId("live").childElementCount > 0;
 }
 

@@ -314,6 +314,13 @@ class Service:
             timeout_graceful_shutdown=5, server_header=False,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
+        leave = self._server.handle_exit
+
+        def handle_exit(number: int, frame: Any) -> None:
+            desk.runs.stop_all()  # or the server would wait for them to end
+            leave(number, frame)
+
+        self._server.handle_exit = handle_exit
 
     @property
     def address(self) -> str:

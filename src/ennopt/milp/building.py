@@ -43,6 +43,11 @@ class Building:
         columns[wanted] = self.add(lower[wanted], upper[wanted], whole)
         return columns
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self._sides)
+
     def row(
         self,
         columns: Sequence[int] | Indices,

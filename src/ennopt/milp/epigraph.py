@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -134,10 +134,15 @@ class FunctionColumns:
         largest value is the function.
     risks
         The columns of its risks.
+    row, room
+        The row of a limit, `ABSENT` for the objective, and by how much it is wider
+        than the limit itself.
     """
 
     form: ColumnForm
     risks: tuple[RiskColumns, ...] = ()
+    row: int = ABSENT
+    room: float = 0.0
 
 
 def add_function(
@@ -245,5 +250,5 @@ def add_limits(
         form = columns.form
         (used,) = np.nonzero(values := form.dense(building.size))
         building.row(used, values[used], low=least - room - form.constant)
-        made.append(columns)
+        made.append(replace(columns, row=building.num_rows - 1, room=float(room)))
     return tuple(made)

@@ -37,6 +37,11 @@ close would cut into the box as soon as a solver drops a small coefficient of th
 """
 
 
+INSIDE_ROOMS = 3.0
+"""By how many times its room the row of a limit is moved so that solutions surely meet
+the limit: once takes the room away, the rest is for a solver's tolerance."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerColumns:
     """Where the variables of a hidden layer are, `ABSENT` where there is none.
@@ -130,6 +135,25 @@ class Formulation:
         """Whether solutions must be asked for `cuts` that they violate."""
         risks = (risk for function in self.functions for risk in function.risks)
         return bool(self.columns.rounded) or any(risk.by_cuts for risk in risks)
+
+    def inside(self, model: LinearModel, columns: Array) -> LinearModel:
+        """The linear program of a solution's own signs, limits surely met.
+
+        Parameters
+        ----------
+        model
+            This one, perhaps with more rows.
+        columns
+            A solution, (num_columns,).
+        """
+        lower, upper = model.lower.copy(), model.upper.copy()
+        whole = model.integer
+        lower[whole] = upper[whole] = np.rint(columns[whole])
+        sides = model.row_lower.copy()
+        for function in self.functions:
+            if function.row != ABSENT:
+                sides[function.row] += INSIDE_ROOMS * function.room
+        return replace(model.relaxed(), lower=lower, upper=upper, row_lower=sides)
 
     def cuts(self, columns: Array, integral: bool = True) -> list[Inequality]:
         """Inequalities of what rows say in part only, as sharp as can be at a point.

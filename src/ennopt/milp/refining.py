@@ -20,6 +20,7 @@ from ennopt.milp.highs import Highs
 from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import (
+    TIGHT_TOLERANCE,
     Backend,
     MilpProgress,
     MilpResult,
@@ -36,6 +37,9 @@ allows itself."""
 
 ROUGH = 1e-4
 """Smallest violation of a cut that is added before whole numbers are asked for."""
+
+INSIDE_SECONDS = 1.0
+"""Most time of the linear program that moves a solution to where limits hold."""
 
 SOLVE_ROUNDS = 40
 """Most rounds of solves. Few need ten; a box that is not closed then is halved."""
@@ -80,6 +84,18 @@ def solve_refined(
     required = Separation(source, at_integral=True, required=True, violation=OBEYED)
     hooks = replace(hooks, separations=(*hooks.separations, required))
     return solver.solve(model, options, hooks)
+
+
+def met_inside(scaled: ScaledModel, model: LinearModel, columns: Array) -> Array | None:
+    """The best point with the signs of a solution that surely meets all limits.
+
+    Solvers meet limits up to their tolerances; this point meets them by more. In the
+    problem's units, (num_inputs,), or ``None`` if those signs have no such point.
+    """
+    inside = scaled.formulation.inside(model, columns)
+    options = SolveOptions(time_limit=INSIDE_SECONDS, tolerance=TIGHT_TOLERANCE)
+    found = solve_refined(Highs(), scaled, inside, options, SolveHooks())
+    return None if found.x is None else scaled.point(found.x)
 
 
 def _in_rounds(

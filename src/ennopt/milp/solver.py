@@ -256,7 +256,7 @@ class SolveHooks:
     ----------
     progress
         Called with a `MilpProgress` now and then and at each new solution, in the
-        solver's thread; a true answer stops the solver.
+        solver's thread. Return True to stop the solver.
     separations
         Inequality sources.
     start

@@ -36,9 +36,10 @@ def filled(template: str, **content: Any) -> str:
     return str(_environment().get_template(template).render(**content))
 
 
-def style() -> str:
-    """The style sheet, for a page that is one file."""
-    return resources.files(__package__).joinpath(STYLE).read_text("utf-8")
+def style(*more: str) -> str:
+    """The style sheet, for a page that is one file, and what one page has beside it."""
+    folder = resources.files(__package__)
+    return "".join(folder.joinpath(name).read_text("utf-8") for name in (STYLE, *more))
 
 
 def page(result: Result) -> str:

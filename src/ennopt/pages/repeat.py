@@ -9,9 +9,11 @@ import numpy as np
 
 from ennopt.domain import Domain
 from ennopt.domain.constraints import constrained
+from ennopt.domain.statements import names_in
 from ennopt.pages.coordinates import Coordinate, coordinates
-from ennopt.problem import Problem
+from ennopt.problem import Limit, Problem
 from ennopt.result import Asked
+from ennopt.risk import Risk
 from ennopt.targets import Odds
 
 
@@ -109,22 +111,48 @@ def _categories(problem: Problem) -> list[str]:
 
 
 def _decision(problem: Problem) -> list[str]:
-    """The risk of a prediction, and limits, which only the user can write."""
+    """The risk of a prediction, and limits, if their texts say it all."""
     lines = []
     risk = problem.goal.terms[0].risk if problem.is_prediction else None
     if risk is not None:
         lines.append(f"risk=ennopt.{risk!r},")
     if problem.limits:
-        told = "; ".join(limit.text for limit in problem.limits)
-        lines.append(f"limits=[...],  # {told}")
+        texts = dict.fromkeys(limit.text for limit in problem.limits)
+        if all(_is_own(limit, problem, risk) for limit in problem.limits):
+            lines.append(f"limits={list(texts)!r},")
+        else:
+            lines.append(f"limits=[...],  # {'; '.join(texts)}")
     return lines
+
+
+def _is_own(limit: Limit, problem: Problem, risk: Risk | None) -> bool:
+    """Whether the text of a limit says it all: it is on what is optimized."""
+    terms = limit.function.terms
+    return (
+        problem.is_prediction
+        and len(terms) == 1
+        and terms[0].ensemble is problem.goal.terms[0].ensemble
+        and terms[0].risk == risk
+        and np.array_equal(terms[0].output, problem.goal.terms[0].output)  # type: ignore[arg-type]
+        and "prediction" in names_in(limit.text)
+        and "(" not in limit.text
+    )
+
+
+def _written(trust: Any) -> str:
+    """A trust region, or several, as Python has them."""
+    if isinstance(trust, list | tuple):
+        return f"[{', '.join(map(_written, trust))}]"
+    return repr(trust) if isinstance(trust, str) else f"ennopt.{trust!r}"
 
 
 def _settings(asked: Asked) -> list[str]:
     """Data, output, method, limits and seed."""
     problem, limits, lines = asked.problem, asked.limits, []
     if problem.domain.regions or problem.domain.convex:
-        lines.append("trust=...,  # the region around the data that was given")
+        known = asked.trust is not None
+        words = "...,  # the region around the data that was given"
+        lines.append(f"trust={_written(asked.trust)}," if known else f"trust={words}")
     if asked.data is not None:
         target = ", target=y" if asked.data.target is not None else ""
         lines.append(f"data=X{target},  # {len(asked.data.rows)} rows")

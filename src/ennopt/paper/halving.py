@@ -37,6 +37,11 @@ NARROWEST = 2.0**-40
 have left to rounding what they could not close."""
 
 
+BLURRED_DEPTH = 4
+"""How often the domain is halved before a box is given up whose best point only the
+solver accepts: a few halvings make the margins of a solver smaller, more do not."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundedBox:
     """A box of inputs with what is proved about it.
@@ -199,7 +204,7 @@ class Halving(Generic[B]):
             boxes.close(bound)
         elif bound == -math.inf:
             boxes.close(bound)  # no point of the box meets the constraints
-        elif blurred(run, answer.x, bound):
+        elif box.depth >= BLURRED_DEPTH and blurred(run, answer.x, bound):
             boxes.close(bound)
         elif answer.limit is not None or run.ended() is not None:
             boxes.push(replace(box, bound=bound))

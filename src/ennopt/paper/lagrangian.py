@@ -214,6 +214,12 @@ class LagrangianSearch:
             An ending that the record cannot see by itself.
         """
         search = _PhaseTwo(self, run, bounds)
+        if search.mixed:
+            run.notes.append(
+                "Phase Two bounds a weighted sum of outputs: limits that several "
+                "networks meet together are relaxed by multipliers, except in nodes "
+                "that are solved as one model."
+            )
         try:
             with run.phase("subgradient"):
                 search.improve()

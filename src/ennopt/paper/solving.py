@@ -17,7 +17,7 @@ from ennopt.domain import Domain
 from ennopt.engine.restore import restore
 from ennopt.milp.epigraph import LIMIT_ROOM
 from ennopt.milp.model import LinearModel
-from ennopt.milp.refining import solve_refined
+from ennopt.milp.refining import met_inside, solve_refined
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import (
     Backend,
@@ -244,6 +244,16 @@ class LiveSolve:
         run.tick()
         return found
 
+    def _offer(self, columns: Array) -> None:
+        """Tell the run a solution; with limits, also one that surely meets them."""
+        run, scaled = self.run, self.scaled
+        x = scaled.point(columns)
+        run.offer(x)
+        problem = run.problem
+        if problem.limits.count and not problem.contains(problem.domain.repair(x)):
+            better = met_inside(scaled, scaled.model, columns)
+            offer(run, x if better is None else better)
+
     def _start(self) -> Array | None:
         x = self.run.x
         if x is None or not self.domain.contains(x):
@@ -264,7 +274,7 @@ class LiveSolve:
         run.count(nodes - self.nodes)
         self.nodes = nodes
         if x is not None:
-            offer(run, self.scaled.point(x))
+            self._offer(x)
         proved = self.scaled.proved(bound, self.solver)
         if contradicted(run, self.domain, proved):
             self.contradictory = True

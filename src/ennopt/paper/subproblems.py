@@ -23,7 +23,7 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.slices import in_slices
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.highs import HotLp
-from ennopt.milp.refining import solve_refined
+from ennopt.milp.refining import met_inside, solve_refined
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
 from ennopt.network import Array
@@ -119,7 +119,7 @@ class SubproblemSolver(Protocol):
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
 
 
 def fallback(subproblem: Subproblem, failure: str = "") -> Answer:
@@ -153,7 +153,7 @@ class ByMilp:
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
         least = fallback(subproblem)
         problem = subproblem.problem
         bounds = self.tightening.tighten(problem, subproblem.bounds)
@@ -185,8 +185,12 @@ class ByMilp:
         if found.status is not MilpStatus.OPTIMAL:
             # The solver may have been stopped before it solved its first relaxation.
             bound = min(bound, _relaxed_bound(scaled))
+        x = None if found.x is None else scaled.point(found.x)
+        if x is not None and problem.limits.count and not problem.contains(x):
+            better = met_inside(scaled, scaled.model, np.asarray(found.x))
+            x = x if better is None else better
         return Answer(
-            None if found.x is None else scaled.point(found.x),
+            x,
             bound,
             found.nodes,
             interrupted=found.status is MilpStatus.INTERRUPTED,
@@ -220,7 +224,7 @@ class ByEngine:
     def solve(
         self, subproblem: Subproblem, effort: Effort, callback: Callback | None
     ) -> Answer:
-        """Maximize; a true answer of `callback` ends the work early."""
+        """Maximize, and end early where `callback` returns True."""
         least = fallback(subproblem)
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least

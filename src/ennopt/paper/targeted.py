@@ -128,7 +128,7 @@ class Targeted:
         problem, bounds, executor, deadline
             As for `tighten`.
         stop
-            Asked now and then; a true answer ends the work.
+            Asked now and then. Return True to end the work.
         heard
             Told bounds as they become known.
         phase

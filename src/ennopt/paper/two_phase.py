@@ -1,4 +1,8 @@
-"""E-NN, the paper's two-phase algorithm (Algorithm 1)."""
+"""E-NN, the paper's two-phase algorithm (Algorithm 1).
+
+Limits and risks are rows and columns of Phase One's model; Phase Two relaxes them (see
+`ennopt.paper.mixing`).
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ of the set that it is a part of, so most slabs need no run of their own.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,14 +25,14 @@ from ennopt.network import Array, shown
 from ennopt.problem import Problem, Sense
 from ennopt.question import Posed, Question, Words
 from ennopt.result import Progress, Result, Status, told_at
-from ennopt.several.series import Series, frame_of
+from ennopt.several.series import Series, Told, frame_of, known
 
 COUNT, DISTANCE = 3, 0.1
 """How many answers are sought, and how far apart, unless a user says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alternatives:
+class Alternatives(Told):
     """What `alternatives` returns: a sequence of results, the best first.
 
     Parameters
@@ -90,15 +89,11 @@ class Alternatives:
         return {
             "status": self.status.value,
             "alternatives": [result.to_dict() for result in self.results],
-            "reach": [float(r) if math.isfinite(r) else None for r in self.reach],
+            "reach": [known(r) for r in self.reach],
             "nodes": self.nodes,
             "runs": self.runs,
             "seconds": self.seconds,
         }
-
-    def to_json(self, indent: int | None = None) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def summary(self) -> str:
         """The answers beside each other, for a person."""
@@ -125,9 +120,6 @@ class Alternatives:
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
             lines.append(f"  {'  '.join(cells)}".rstrip())
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
 
 
 def _cells(result: Result) -> dict[str, str]:
@@ -294,8 +286,8 @@ class _Search:
         """Why there are fewer answers than asked for."""
         if self.series.interrupted:
             return Status.INTERRUPTED
-        if not self.series.spent:
-            return Status.INFEASIBLE
+        if not self.series.spent:  # nothing is left, or nothing that can be decided
+            return Status.PRECISION_LIMIT if self.parts else Status.INFEASIBLE
         limits = self.series.running.tools.limits
         late = self.series.seconds >= limits.seconds
         return Status.TIME_LIMIT if late else Status.NODE_LIMIT
@@ -314,9 +306,7 @@ class _Search:
             self._explore(max(open_parts, key=lambda part: part.bound), floor)
         best = self._incumbent()
         if best is None:
-            if not self.parts or not self.series.spent:
-                return None
-            return self._unfinished()
+            return self._unfinished() if self.parts else None
         return self._told(best, before)
 
     def _incumbent(self) -> Result | None:
@@ -368,8 +358,6 @@ class _Search:
         status, notes = Status.OPTIMAL, best.notes
         if bound > self._floor(best):
             status = self._ending()
-            if status is Status.INFEASIBLE:
-                status = Status.PRECISION_LIMIT
         elif best.status is not Status.OPTIMAL:
             notes = ()  # about the end of a run that was cut short
         seconds = {"total": self.series.seconds - before[1]}

@@ -8,7 +8,6 @@ next limit is placed where most is unknown, so steep parts and jumps get more po
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from ennopt.network import Array, shown
 from ennopt.problem import Combination, Limit, Problem, Sense
 from ennopt.question import Posed, Question, Words
 from ennopt.result import Result, Status
-from ennopt.several.series import Series, frame_of
+from ennopt.several.series import Series, Told, frame_of, known
 
 POINTS = 9
 """How many points of a front are sought, unless a user says otherwise."""
@@ -69,7 +68,7 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Front:
+class Front(Told):
     """What `pareto` returns.
 
     Parameters
@@ -168,10 +167,6 @@ class Front:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `to_json` writes it; infinite numbers are ``None``."""
-
-        def known(number: float) -> float | None:
-            return float(number) if math.isfinite(number) else None
-
         return {
             "names": list(self.names),
             "senses": list(self.senses),
@@ -190,10 +185,6 @@ class Front:
             "runs": self.runs,
             "seconds": self.seconds,
         }
-
-    def to_json(self, indent: int | None = None) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def summary(self) -> str:
         """A table for a person."""
@@ -220,9 +211,6 @@ class Front:
             for point in self.points
         ]
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
 
     def __repr__(self) -> str:
         return (
@@ -369,9 +357,7 @@ class _Search:
 
     def front(self) -> Front:
         """Do the work."""
-        status = Status.OPTIMAL
-        if not self._ends():
-            status = Status.INFEASIBLE
+        status = self._ends()
         while status is Status.OPTIMAL and not self.series.spent:
             if (level := self._next()) is None:
                 break
@@ -379,10 +365,8 @@ class _Search:
         kept = self._kept()
         if self.series.interrupted:
             status = Status.INTERRUPTED
-        elif status is Status.INFEASIBLE and self.series.spent:
-            status = Status.TIME_LIMIT
-        elif not all(result.proved for _, _, result in kept):
-            status = next(r.status for _, _, r in kept if not r.proved)
+        elif not all(point.result.proved for point in kept):
+            status = next(p.result.status for p in kept if not p.result.proved)
         points = [
             FrontPoint(*self._in_user_sense(level, value), result)
             for level, value, result in kept
@@ -456,14 +440,17 @@ class _Search:
             return -math.inf
         return result.bound if result.sense == "max" else -result.bound
 
-    def _ends(self) -> bool:
-        """Both ends of the front: the best of each, then the best of the other."""
+    def _ends(self) -> Status:
+        """Both ends of the front: the best of each, then the best of the other.
+
+        Returns how the first run ended, if that found no point.
+        """
         value, level = 1 - self.level, self.level
         best = self._ask(value, None)
         self.parts.append((-math.inf, self._bound(best)))
         self._take(best)
         if best.x is None:
-            return False
+            return best.status
         if not self.series.spent:
             highest = self._ask(level, None)
             self.parts.append((self._bound(highest), -math.inf))
@@ -478,7 +465,7 @@ class _Search:
             bound = self._bound(result)
             self.parts.append((bound, least) if which == level else (least, bound))
             self._take(result)
-        return True
+        return Status.OPTIMAL
 
     def _kept(self) -> list[_Found]:
         """Points of which none is dominated by another one, or close to it."""
@@ -506,38 +493,40 @@ class _Search:
 
     def _next(self) -> float | None:
         """The level at which most is unknown; ``None`` when enough is known."""
-        points = np.array([(level, value) for level, value, _ in self._kept()])
-        if (
-            len(points) >= self.wanted
-            or self.series.runs >= RUNS_PER_POINT * self.wanted + 4
-        ):
+        kept = np.array([p[:2] for p in self._kept()])
+        most_runs = RUNS_PER_POINT * self.wanted + 4
+        if len(kept) >= self.wanted or self.series.runs >= most_runs:
             return None
-        low, high = points.min(axis=0), points.max(axis=0)
+        low, high = kept.min(axis=0), kept.max(axis=0)
         widths = high - low
         if not (widths > 0.0).all():
             return None
         best, at = 0.0, None
-        parts = np.array(self.parts)
+        points, parts = np.array([p[:2] for p in self.found]), np.array(self.parts)
         for box in _unknown(points, parts, float(low[0]), float(high[0])):
             wide = (box.to - box.since) / widths[0]
             tall = (min(box.most, high[1]) - box.least) / widths[1]
             if min(wide, tall) > RESOLUTION and wide * tall > best:
-                best, at = wide * tall, self._placed(box, points, float(widths[0]))
+                best, at = wide * tall, self._placed(box, float(widths[0]))
         return at
 
-    def _placed(self, box: _Box, points: Array, width: float) -> float:
+    def _placed(self, box: _Box, width: float) -> float:
         """Where in a box the next level is: mostly in the middle.
 
-        If the last run met its limit with room to spare, and so did the one before the
-        box, there may be nothing in between: one run just above the box's begin tells.
+        If the run at the box's end met its limit with room to spare, there is a jump
+        below. Unless a run reached just the box's begin, all of the box may be empty,
+        as between whole numbers: one run just above its begin tells.
         """
         step = 0.5 * RESOLUTION * width
 
-        def reached(end: float) -> bool:
-            run = any(abs(part[0] - end) <= 1e-12 * width for part in self.parts)
-            return run and bool((np.abs(points[:, 0] - end) <= step).any())
+        def asked(end: float) -> bool:
+            return any(abs(part[0] - end) <= 1e-12 * width for part in self.parts)
 
-        if not reached(box.since) and not reached(box.to):
+        def reached(end: float) -> bool:
+            return any(abs(point.level - end) <= step for point in self.found)
+
+        jump = asked(box.to) and not reached(box.to)
+        if jump and not (asked(box.since) and reached(box.since)):
             return box.since + step
         return 0.5 * (box.since + box.to)
 

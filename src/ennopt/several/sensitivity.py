@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from ennopt.network import Array, Ensemble, shown
 from ennopt.problem import Combination, Problem, Sense
 from ennopt.question import Posed, Question, Words
 from ennopt.result import Met, Result, Status, limits_at
-from ennopt.several.series import Series, frame_of
+from ennopt.several.series import Series, Told, frame_of, known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +59,7 @@ class Without:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sensitivity:
+class Sensitivity(Told):
     """What `sensitivity` returns.
 
     Parameters
@@ -113,27 +112,17 @@ class Sensitivity:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `to_json` writes it; infinite numbers are ``None``."""
-
-        def known(entry: Any) -> Any:
-            return (
-                None if isinstance(entry, float) and not math.isfinite(entry) else entry
-            )
-
         return {
             "status": self.status.value,
             "answer": self.answer.to_dict(),
             "without": [
-                {key: known(entry) for key, entry in row.items()}
+                {k: known(e) if isinstance(e, float) else e for k, e in row.items()}
                 | {"x": own.result.to_dict()["x_by_name"]}
                 for row, own in zip(self._plain(), self.rows, strict=True)
             ],
             "nodes": self.nodes,
             "seconds": self.seconds,
         }
-
-    def to_json(self, indent: int | None = None) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def summary(self) -> str:
         """The answer, and a line for each member that is left out."""
@@ -166,9 +155,6 @@ class Sensitivity:
             "  regret: what this answer loses against the best one without the member"
         )
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
 
 
 def _told(row: Without) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,13 +94,42 @@ class Series:
         tools = replace(
             tools, limits=limits, known=known, callback=callback or tools.callback
         )
-        posed = replace(self.posed, problem=problem, start=known, alone=False)
+        posed = replace(
+            self.posed, problem=problem, start=known, alone=False,
+            explained=problem is self.posed.problem,
+        )  # fmt: skip
         result = posed.solve(replace(self.running, tools=tools))
         self.nodes += result.nodes
         self.runs += 1
         if result.status is Status.INTERRUPTED and callback is None:
             self.interrupted = True
         return result
+
+
+class Told(abc.ABC):
+    """What several runs found, told in several ways."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `to_json` writes it; infinite numbers are ``None``."""
+
+    @abc.abstractmethod
+    def summary(self) -> str:
+        """A table for a person."""
+
+    def to_json(self, indent: int | None = None) -> str:
+        """One JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def known(number: float) -> float | None:
+    """A number for JSON, which knows no infinity."""
+    return float(number) if math.isfinite(number) else None
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -6,15 +6,15 @@ or from the data of the paper.
 
 from __future__ import annotations
 
-import base64
 import html
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ennopt.pages.charts import data_url
+from ennopt.pages.render import filled, style
 from ennopt.study import paper
 from ennopt.study.figures import FIGURES, Figure
 from ennopt.study.finding import Finding, geometric, to_markdown
@@ -130,7 +130,7 @@ def _failed_of(results: Results, experiment: str) -> tuple[str, ...]:
     return (f"Runs that failed and are in no number: {told}.",)
 
 
-# The page.
+# The page: plain data, which a template shows.
 
 
 def _page(
@@ -138,52 +138,46 @@ def _page(
     places: dict[str, str], findings: Sequence[Finding], clock: Clock,
 ) -> str:  # fmt: skip
     plan = results.plan
-    items = [name for name in ORDER if name in places]
-    items += [name for name in tables if name not in ORDER]
-    sections = [
-        _summary(results, clock),
-        _reading(findings, results),
-        *(_item(n, tables.get(n), figures.get(n), places.get(n, "")) for n in items),
-        _protocol(results),
-        _differences(results),
-        _machine(results, clock),
-        _failures(results),
-    ]
+    names = [name for name in ORDER if name in places]
+    names += [name for name in tables if name not in ORDER]
     links = [("summary", "Summary")]
     if findings:
         links.append(("reading", "What holds"))
-    links += [(name, _short_name(name)) for name in items]
+    links += [(name, _short_name(name)) for name in names]
     links += [("protocol", "Protocol"), ("paper", "The paper"), ("machine", "Machine")]
     if results.failed:
         links.append(("failures", "Failures"))
-    style = resources.files(__package__).joinpath("report.css").read_text("utf-8")
-    navigation = "".join(f'<a href="#{to}">{_e(text)}</a>' for to, text in links)
-    date = "" if clock == "nodes" else f"<span>{_e(_period(results))}</span>"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_e(plan['title'])}</title><style>{style}</style></head><body>"
-        f'<header><p class="kicker">ennopt study</p><h1>{_e(plan["title"])}</h1>'
-        f'<p class="lead">{_e(plan["description"])}</p><p class="facts">'
-        f"<span>profile {_e(plan['profile'])}</span>"
-        f"<span>{len(results.done)} of {results.planned} runs</span>{date}"
-        f"<span>ennopt {_e(plan['versions']['ennopt'])}</span></p></header>"
-        f"<nav>{navigation}</nav><main>{''.join(sections)}</main>"
-        "<footer>Every number on this page is computed from <code>results.jsonl</code> "
-        "of the study; columns and remarks marked as the paper's are printed in "
-        f"{_e(paper.SOURCE)}.</footer></body></html>\n"
+    badges = [
+        f"profile {plan['profile']}", f"{len(results.done)} of {results.planned} runs",
+        *([_period(results)] if clock == "seconds" else []),
+        f"ennopt {plan['versions']['ennopt']}",
+    ]  # fmt: skip
+    return filled(
+        "study.html",
+        style=style("study.css"),
+        plan=plan,
+        badges=badges,
+        links=links,
+        alerts=_alerts(results),
+        cards=_cards(results, clock),
+        done=len(results.done),
+        findings=findings,
+        setting=setting(results) if findings else "",
+        marks=MARKS,
+        items=[
+            _item(name, tables.get(name), figures.get(name), places.get(name, ""))
+            for name in names
+        ],
+        protocol=[_protocol(results, one) for one in plan["experiments"]],
+        paper=paper,
+        deviations=deviations(results),
+        machine=_machine(results, clock),
+        failed=results.failed,
     )
 
 
-def _summary(results: Results, clock: Clock) -> str:
-    """A card for each method of each benchmark: how much it solved, how fast."""
-    cards = []
-    for experiment in results.plan["experiments"]:
-        runs = results.of(experiment["name"])
-        if experiment["kind"] != "solve" or "table1" not in experiment["items"]:
-            continue
-        for label, group in labelled(runs).items():
-            cards.append(_card(label, group, clock))
+def _alerts(results: Results) -> list[str]:
+    """What is missing on the page."""
     missing = results.planned - len(results.done) - len(results.failed)
     warnings = []
     if missing:
@@ -194,11 +188,17 @@ def _summary(results: Results, clock: Clock) -> str:
             "1 run failed and is" if count == 1 else f"{count} runs failed and are"
         )
         warnings.append(f"{subject} in no table; see below.")
-    alert = "".join(f'<p class="alert">{_e(text)}</p>' for text in warnings)
-    body = f'<div class="cards">{"".join(cards)}</div>' if cards else ""
-    if not cards and not alert:
-        body = f"<p>{len(results.done)} runs ended.</p>"
-    return _section("summary", "Summary", alert + body)
+    return warnings
+
+
+def _cards(results: Results, clock: Clock) -> list[dict[str, Any]]:
+    """For each method of each benchmark: how much it solved, how fast."""
+    return [
+        _card(label, group, clock)
+        for experiment in results.plan["experiments"]
+        if experiment["kind"] == "solve" and "table1" in experiment["items"]
+        for label, group in labelled(results.of(experiment["name"])).items()
+    ]
 
 
 MARKS = {
@@ -208,43 +208,26 @@ MARKS = {
 """Style of each verdict."""
 
 
-def _reading(findings: Sequence[Finding], results: Results) -> str:
-    """The conclusions of the paper, each with a verdict and what it rests on."""
-    if not findings:
-        return ""
-    entries = []
-    for finding in findings:
-        caveats = "".join(f"<li>{_e(text)}</li>" for text in finding.caveats)
-        notes = f'<ul class="notes">{caveats}</ul>' if caveats else ""
-        entries.append(
-            f'<li><p class="claim"><b class="{MARKS[finding.verdict]}">'
-            f"{_e(finding.verdict)}</b> {_e(finding.claim)}</p>"
-            f"<p>{_e(finding.measured)}</p>{notes}"
-            f'<p class="where">{_e(finding.source)}; {finding.runs} runs</p></li>'
-        )
-    body = f'<p>{_e(setting(results))}</p><ul class="reading">{"".join(entries)}</ul>'
-    return _section("reading", "What holds of the paper's section 5", body)
-
-
-def _card(label: str, runs: list[Line], clock: Clock) -> str:
+def _card(label: str, runs: list[Line], clock: Clock) -> dict[str, Any]:
     count = sum(map(solved, runs))
-    share = count / len(runs)
     middle = geometric(spent(run, clock) for run in runs)
     left = [gap(run) for run in runs if not solved(run)]
     unit = "s" if clock == "seconds" else "nodes"
     limits = {run["limits"]["seconds"] for run in runs}
     allowed = ", ".join(f"{s:,.6g} s" for s in sorted(limits - {None}))
-    within = f" within {allowed}" if allowed and clock == "seconds" else ""
     worst = (
         f"largest gap left {written(max(left), 'percent')}" if left else "no gap left"
     )
-    return (
-        f'<div class="card"><h3>{_e(label)}</h3><p class="big">{count}'
-        f"<small> of {len(runs)} solved{within}</small></p>"
-        f'<div class="meter"><i style="width:{100 * share:.1f}%"></i></div>'
-        f'<p class="how">geometric mean {written(middle, "seconds")} {unit}, unsolved '
-        f"at their limit; {worst}</p>{_theirs(label)}</div>"
-    )
+    return {
+        "label": label,
+        "solved": count,
+        "runs": len(runs),
+        "within": f" within {allowed}" if allowed and clock == "seconds" else "",
+        "share": f"{100 * count / len(runs):.1f}",
+        "words": f"geometric mean {written(middle, 'seconds')} {unit}, unsolved at "
+        f"their limit; {worst}",
+        "theirs": _theirs(label),
+    }
 
 
 def _theirs(label: str) -> str:
@@ -255,49 +238,48 @@ def _theirs(label: str) -> str:
     rows = paper.rows(source)
     count = sum(row["solved"] for row in rows)
     return (
-        f'<p class="theirs">paper: {count} of {PAPER_REPLICAS * len(rows)} solved in '
-        f"{PAPER_LIMIT:,.0f} s each</p>"
+        f"paper: {count} of {PAPER_REPLICAS * len(rows)} solved in "
+        f"{PAPER_LIMIT:,.0f} s each"
     )
 
 
 def _item(
     name: str, table: Table | None, figure: Figure | None, experiment: str
-) -> str:
+) -> dict[str, Any]:
+    """A table or a figure, with the files that can be downloaded."""
     if figure is not None:
-        notes = "".join(f"<li>{_e(note)}</li>" for note in figure.notes)
-        png = _data("image/png", figure.png)
-        svg = _data("image/svg+xml", figure.svg)
-        body = (
-            f'<figure><div class="drawing wide">{_inline(figure, figure.svg)}</div>'
-            f'<div class="drawing tall">{_inline(figure, figure.tall, "tall-")}</div>'
-            f"<figcaption>{_e(figure.caption)}</figcaption></figure>"
-            f'<ul class="notes">{notes}</ul><p class="files">'
-            f'<a download="{name}.svg" href="{svg}">SVG</a>'
-            f'<a download="{name}.png" href="{png}">PNG</a></p>'
+        found: dict[str, Any] = {
+            "title": figure.title,
+            "notes": figure.notes,
+            "figure": {
+                "wide": _inline(figure, figure.svg),
+                "tall": _inline(figure, figure.tall, "tall-"),
+                "caption": figure.caption,
+            },
+        }
+        files: tuple[tuple[str, str, str, bytes], ...] = (
+            ("svg", "SVG", "image/svg+xml", figure.svg),
+            ("png", "PNG", "image/png", figure.png),
         )
-        return _section(name, figure.title, body)
-    if table is not None:
-        notes = "".join(f"<li>{_e(note)}</li>" for note in table.notes)
-        files = "".join(
-            f'<a download="{name}.{suffix}" href="{_data(kind, text.encode())}">'
-            f"{suffix.upper() if suffix == 'csv' else title}</a>"
-            for suffix, kind, title, text in (
-                ("csv", "text/csv", "CSV", table.to_csv()),
-                ("md", "text/markdown", "Markdown", table.to_markdown()),
-                ("tex", "application/x-tex", "LaTeX", table.to_latex()),
+    elif table is not None:
+        found = {"title": table.title, "notes": table.notes, "table": table.shown()}
+        files = tuple(
+            (suffix, called, kind, text.encode())
+            for suffix, called, kind, text in (
+                ("csv", "CSV", "text/csv", table.to_csv()),
+                ("md", "Markdown", "text/markdown", table.to_markdown()),
+                ("tex", "LaTeX", "application/x-tex", table.to_latex()),
             )
         )
-        body = (
-            f'<div class="frame"><div class="scroll" tabindex="0">{table.to_html()}'
-            "</div></div>"
-            f'<ul class="notes">{notes}</ul><p class="files">{files}</p>'
-        )
-        return _section(name, table.title, body)
-    return _section(
-        name,
-        _short_name(name),
-        f"<p>No run of the experiment {_e(experiment)} has ended yet.</p>",
-    )
+    else:
+        return {
+            "name": name, "title": _short_name(name), "experiment": experiment
+        }  # fmt: skip
+    found["files"] = [
+        {"file": f"{name}.{suffix}", "name": called, "href": data_url(kind, content)}
+        for suffix, called, kind, content in files
+    ]
+    return {"name": name, **found}
 
 
 def _inline(figure: Figure, drawing: bytes, prefix: str = "") -> str:
@@ -308,31 +290,26 @@ def _inline(figure: Figure, drawing: bytes, prefix: str = "") -> str:
     body = svg[start:]
     for mark in ('id="', 'href="#', "url(#"):
         body = body.replace(mark, f"{mark}{figure.name}-{prefix}")
-    title = f' role="img" aria-label="{_e(figure.title)}"'
+    title = f' role="img" aria-label="{html.escape(figure.title)}"'
     return body.replace("<svg", f"<svg{title}", 1)
 
 
-def _protocol(results: Results) -> str:
-    parts = []
-    for experiment in results.plan["experiments"]:
-        facts = [("fills", ", ".join(map(_short_name, experiment["items"])) or MISSING)]
-        facts += _counted(results, experiment)
-        for key, words in (("instances", "instances"), ("data", "data")):
-            if key in experiment:
-                facts.append((words, _facts(experiment[key])))
-        if "limits_text" in experiment:
-            facts.append(("limits", experiment["limits_text"]))
-            facts.append(("threads of a run", str(experiment["threads"])))
-        if "seeds" in experiment:
-            facts.append(("seeds", ", ".join(map(str, experiment["seeds"]))))
-        rows = "".join(f"<dt>{_e(k)}</dt><dd>{_e(v)}</dd>" for k, v in facts)
-        methods = "".join(
-            f"<dt>{_e(label)}</dt><dd><code>{_e(text)}</code></dd>"
-            for label, text in experiment.get("methods", {}).items()
-        )
-        note = f"<p>{_e(experiment['note'])}</p>" if experiment["note"] else ""
-        parts.append(f"<h3>{_e(experiment['name'])}</h3>{note}<dl>{rows}{methods}</dl>")
-    return _section("protocol", "Protocol", "".join(parts))
+def _protocol(results: Results, experiment: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment fills, and how."""
+    facts = [("fills", ", ".join(map(_short_name, experiment["items"])) or MISSING)]
+    facts += _counted(results, experiment)
+    for key in ("instances", "data"):
+        if key in experiment:
+            facts.append((key, _facts(experiment[key])))
+    if "limits_text" in experiment:
+        facts.append(("limits", experiment["limits_text"]))
+        facts.append(("threads of a run", str(experiment["threads"])))
+    if "seeds" in experiment:
+        facts.append(("seeds", ", ".join(map(str, experiment["seeds"]))))
+    return {
+        "name": experiment["name"], "note": experiment["note"], "facts": facts,
+        "methods": experiment.get("methods", {}),
+    }  # fmt: skip
 
 
 def _counted(results: Results, experiment: dict[str, Any]) -> list[tuple[str, str]]:
@@ -378,33 +355,17 @@ def deviations(results: Results) -> tuple[str, ...]:
     return (*found, paper.GAPS_ASSUMED)
 
 
-def _differences(results: Results) -> str:
-    unknown, other = (
-        "".join(f"<li>{_e(text)}</li>" for text in texts)
-        for texts in (paper.NOT_REPEATABLE, deviations(results))
-    )
-    body = (
-        f"<p>{_e(paper.SOURCE)}. {_e(paper.PROTOCOL)}</p><p>Where the paper does not "
-        f"say enough to repeat it exactly:</p><ul>{unknown}</ul>"
-        f"<p>What we do in another way:</p><ul>{other}</ul>"
-    )
-    return _section("paper", "The paper's own figures", body)
-
-
-def _machine(results: Results, clock: Clock) -> str:
+def _machine(results: Results, clock: Clock) -> list[tuple[str, str]]:
     facts = [*_machines(results, clock), *results.plan["versions"].items()]
-    rows = "".join(f"<dt>{_e(k)}</dt><dd>{_e(str(v))}</dd>" for k, v in facts)
     if clock == "seconds" and results.runs:
         work = sum(run["seconds"] for run in results.runs)
-        rows += f"<dt>work</dt><dd>{_e(as_time(work))} of run time</dd>"
+        facts.append(("work", f"{as_time(work)} of run time"))
         hosts = {run["host"] for run in results.runs} - {None}
-        rows += f"<dt>computers</dt><dd>{len(hosts)}</dd>"
+        facts.append(("computers", len(hosts)))
         peaks = [run["memory"] for run in results.runs if run["memory"]]
         if peaks:
-            rows += (
-                f"<dt>peak memory of a run</dt><dd>{max(peaks) / 2**30:.2f} GiB</dd>"
-            )
-    return _section("machine", "Machine and versions", f"<dl>{rows}</dl>")
+            facts.append(("peak memory of a run", f"{max(peaks) / 2**30:.2f} GiB"))
+    return [(name, str(fact)) for name, fact in facts]
 
 
 def _machines(results: Results, clock: Clock) -> list[tuple[str, Any]]:
@@ -425,31 +386,12 @@ def _told(fact: str, value: Any) -> str:
     return f"{value} cores" if fact == "cores" else str(value)
 
 
-def _failures(results: Results) -> str:
-    if not results.failed:
-        return ""
-    items = "".join(
-        f"<li><b>{_e(run['subject']['name'])}</b> {_e(run['label'])}: "
-        f"<code>{_e(run['error'])}</code></li>"
-        for run in results.failed
-    )
-    body = (
-        f"<ul>{items}</ul><p>They are tried again by "
-        "<code>ennopt study run --retry</code>.</p>"
-    )
-    return _section("failures", "Runs that failed", body)
-
-
 def _period(results: Results) -> str:
     """The days on which the runs ended."""
     days = sorted({run["finished"][:10] for run in results.runs})
     if not days:
         return str(results.plan["date"])[:10]
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-
-
-def _section(name: str, title: str, body: str) -> str:
-    return f'<section id="{name}"><h2>{_e(title)}</h2>{body}</section>'
 
 
 def _short_name(item: str) -> str:
@@ -459,11 +401,3 @@ def _short_name(item: str) -> str:
         if item.startswith(word):
             return f"{word.capitalize()} {item.removeprefix(word)}"
     return item
-
-
-def _data(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _e(text: object) -> str:
-    return html.escape(str(text))

@@ -1,4 +1,4 @@
-"""A table as a value, and the four ways to write it: Markdown, LaTeX, CSV, HTML.
+"""A table as a value, and the ways to write it: Markdown, LaTeX, CSV, cells of a page.
 
 Cells hold numbers as computed; rounding happens when a table is written for a reader.
 CSV keeps the numbers whole.
@@ -7,12 +7,11 @@ CSV keeps the numbers whole.
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Cell: TypeAlias = str | float | int | None
 Kind: TypeAlias = Literal["text", "count", "seconds", "percent", "number"]
@@ -151,35 +150,25 @@ class Table:
         lines += [rf"\par\footnotesize {_tex(note)}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
-    def to_html(self) -> str:
-        """A ``table`` element; classes tell the source and the kind of each cell."""
-        out = ["<table><thead>"]
+    def shown(self) -> dict[str, Any]:
+        """For a page: headings, and cells as a reader sees them with their looks."""
+        groups, start = [], 0
         if any(column.group for column in self.columns):
-            out.append("<tr>")
-            start = 0
-            for name, span in spans(self.columns):
+            for name, width in spans(self.columns):
                 source = self.columns[start].source
-                out.append(
-                    f'<th colspan="{span}" class="group {source}">'
-                    f"{html.escape(name)}</th>"
-                )
-                start += span
-            out.append("</tr>")
-        out.append("<tr>")
-        out += [
-            f'<th class="{c.source} {c.kind}">{html.escape(c.name)}</th>'
-            for c in self.columns
+                groups.append({"name": name, "width": width, "source": source})
+                start += width
+        rows = [
+            {
+                "total": isinstance(row[0], str) and row[0] in ("all", "average"),
+                "cells": [
+                    {"text": written(cell, c.kind), "look": f"{c.source} {c.kind}"}
+                    for cell, c in zip(row, self.columns, strict=True)
+                ],
+            }
+            for row in self.rows
         ]
-        out.append("</tr></thead><tbody>")
-        for row in self.rows:
-            total = isinstance(row[0], str) and row[0] in ("all", "average")
-            out.append('<tr class="total">' if total else "<tr>")
-            for cell, column in zip(row, self.columns, strict=True):
-                text = html.escape(written(cell, column.kind))
-                out.append(f'<td class="{column.source} {column.kind}">{text}</td>')
-            out.append("</tr>")
-        out.append("</tbody></table>")
-        return "".join(out)
+        return {"spans": groups, "columns": self.columns, "rows": rows}
 
 
 def spans(columns: tuple[Column, ...]) -> list[tuple[str, int]]:

@@ -94,8 +94,8 @@ def tighten_by_steps(
     problem, bounds, executor, deadline
         As for `Tightening.tighten`; `deadline_after` makes a deadline.
     stop
-        Asked after each step, and by steps that take long; a true answer ends the
-        work with what is known.
+        Asked after each step, and by steps that take long. Return True to end the work
+        with what is known.
     heard
         Told bounds as they become known: those of interval arithmetic, then those of
         each step, and of the parts of a composite step.
