@@ -118,7 +118,7 @@ def test_regions_apart_are_infeasible(rng):
 def test_methods_that_cannot_refuse_by_name(rng):
     ensemble = random_ensemble(rng, 1, 2, (4,))
     data = rng.normal(size=(20, 2))
-    for method in ("neurons", "bigm"):
+    for method in ("bigm",):
         with pytest.raises(UnsupportedProblemError, match="convex region"):
             ennopt.maximize(ensemble, data, trust="hull", method=method)
 

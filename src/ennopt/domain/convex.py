@@ -20,7 +20,10 @@ Flags = npt.NDArray[np.bool_]
 
 CLOSE = 1e-7
 """How far from a convex region a point may lie and still count as in it, in the units
-of the region: spreads of the inputs, or radii. Half-spaces are wider by as much."""
+of the region: spreads of the inputs, or radii."""
+
+WIDER = 1.01
+"""Half-spaces are wider than a region by so many times `CLOSE`."""
 
 CYCLES = 200
 """Most rows of data that the search for the nearest point of a hull takes up."""
@@ -45,6 +48,10 @@ class Convex(Protocol):
 
         And for all that count as in it; if `point` is not, it is cut off.
         """
+
+    @property
+    def room(self) -> float:
+        """How much wider than the region its half-spaces are."""
 
     def box(self) -> tuple[Array, Array]:
         """A box around the region, each corner (num_inputs,)."""
@@ -107,7 +114,12 @@ class Hull:
         # Its side is the largest of all rows, whatever the accuracy of the projection.
         size = float((np.abs(slopes) * np.abs(self.data)).sum(axis=1).max())
         rounding = (slopes.size + 2) * CHECK_ROUNDING * size
-        return slopes, float((self.data @ slopes).max()) + 1.01 * CLOSE + rounding
+        return slopes, float((self.data @ slopes).max()) + self.room + rounding
+
+    @property
+    def room(self) -> float:
+        """How much wider than the hull its half-spaces are."""
+        return WIDER * CLOSE
 
     def box(self) -> tuple[Array, Array]:
         """The range of the rows."""
@@ -194,8 +206,13 @@ class Ellipsoid:
         terms = np.abs(self.middle) + self.radius * np.abs(self.root).sum(axis=1)
         size = float(np.abs(slopes) @ terms)
         rounding = (slopes.size + 2) ** 2 * CHECK_ROUNDING * size
-        side = float(slopes @ self.middle) + reach * (1.0 + 1.01 * CLOSE) + rounding
+        side = float(slopes @ self.middle) + reach * (1.0 + WIDER * CLOSE) + rounding
         return slopes, side
+
+    @property
+    def room(self) -> float:
+        """How much wider than the ellipsoid its half-spaces are."""
+        return WIDER * CLOSE * self.radius
 
     def box(self) -> tuple[Array, Array]:
         """The box around it."""

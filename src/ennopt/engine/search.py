@@ -25,7 +25,8 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 
 FIRST_SLICE = 32
-"""Nodes before half-spaces of convex regions are sought for the first time."""
+"""Nodes before half-spaces of convex regions are sought for the first time, and before
+points are moved to where limits hold once more."""
 
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
@@ -309,7 +310,7 @@ class Engine(abc.ABC):
         if len(candidates):
             run.offer(candidates)
             if not run.problem.is_sum and run.nodes >= search.due:
-                search.due = max(run.nodes + 1, RESTORE_GROWTH * run.nodes)
+                search.due = max(run.nodes + FIRST_SLICE, RESTORE_GROWTH * run.nodes)
                 with run.phase("values"):
                     self._restore(run, candidates, run.ended)
             slopes, sides = run.problem.domain.separated(candidates)
