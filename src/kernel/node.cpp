@@ -86,7 +86,7 @@ struct Part {
   }
   // Clips the box to a region around data, as clip_near of node.hpp; false if too few rows
   // are within reach.
-  bool clip(const Near& near, int d) {
+  bool clip(const Near& near, int d, bool& moved) {
     const int count = near.count;
     for (int i = 0; i < count * d; ++i) lowest[i] = kInfinity, highest[i] = -kInfinity;
     int met = 0;
@@ -103,8 +103,9 @@ struct Part {
     }
     if (met < count) return false;
     for (int p = 0; p < d; ++p) {
-      lower[p] = std::fmax(lower[p], lowest[p * count + count - 1]);
-      upper[p] = std::fmin(upper[p], highest[p * count + count - 1]);
+      const double from = lowest[p * count + count - 1], to = highest[p * count + count - 1];
+      moved = moved || from > lower[p] || to < upper[p];
+      lower[p] = std::fmax(lower[p], from), upper[p] = std::fmin(upper[p], to);
       if (lower[p] > upper[p]) return false;
     }
     return true;
@@ -113,11 +114,15 @@ struct Part {
   bool clip(const Model& model, const SignLayout& layout, const std::vector<int>& ends,
             double* node) {
     const Set& set = model.set;
-    for (const Near& near : set.near)
-      if (!clip(near, model.inputs)) return false;
-    for (int p : set.places) {
-      lower[p] = set.up(p, lower[p]), upper[p] = set.down(p, upper[p]);
-      if (!(lower[p] <= upper[p])) return false;
+    // Rows that are within reach of the box may not be any more once it is clipped.
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Near& near : set.near)
+        if (!clip(near, model.inputs, moved)) return false;
+      for (int p : set.places) {
+        lower[p] = set.up(p, lower[p]), upper[p] = set.down(p, upper[p]);
+        if (!(lower[p] <= upper[p])) return false;
+      }
     }
     for (int k = 0; k < layout.discrete; ++k) {
       layout.lower(node)[k] = lower[ends[k]];

@@ -5,12 +5,14 @@
 
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain, Group, NearRows, Rows, Values
+from ennopt.domain.convex import Ellipsoid, Hull
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.engine.schemes import Signs
@@ -89,6 +91,35 @@ def test_each_kind_of_set_by_itself(kind):
     assert agree(problem_of(5, [kind])) is Status.OPTIMAL
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 7])
+def test_convex_regions_are_searched_alike(seed):
+    """Hulls and ellipsoids around data, alone and with other kinds of sets."""
+    problem = problem_of(seed, [KINDS[seed % len(KINDS)]][: seed % 2])
+    rng = np.random.default_rng(seed)
+    box = problem.domain
+    data = box.lower + rng.random((10, box.num_inputs)) * box.widths
+    convex = Hull(data) if seed % 4 < 2 else Ellipsoid.of(data, 1.5)
+    problem = replace(problem, domain=replace(box, convex=(convex,)))
+    sign = 1.0 if problem.sense == "max" else -1.0
+    boxes, signs = (
+        METHODS[name].solve(problem, Tools(Limits(gap=1e-4)))
+        for name in ("boxes", "neurons")
+    )
+    assert boxes.status is signs.status
+    canonical = Canonical.of(problem)
+    tree = Signs(canonical.root).open(canonical, 1e-4, plain=True)
+    tree.plant()
+    if boxes.x is not None:
+        size = 1e-6 * max(1.0, abs(boxes.value))
+        assert problem.domain.contains(signs.x)
+        assert sign * (signs.bound - boxes.value) >= -size
+        assert sign * (boxes.bound - signs.value) >= -size
+        tree.offer(boxes.x)
+    tree.explore(PLAIN_NODES, math.inf, math.inf, dive=1, threads=1)
+    assert not tree.open
+    assert tree.bound >= (sign * boxes.value if boxes.x is not None else -math.inf)
+
+
 def enumerated(problem, whole):
     """The best of all points of a set of whole numbers."""
     axes = [
@@ -143,10 +174,10 @@ def test_a_point_near_two_rows_is_in_both_their_boxes():
     near = NearRows.rows(data, [0.2, 0.2], count=2)
     domain = Domain([-5.0, -5.0], [5.0, 5.0], regions=(near,))
     ensemble = random_ensemble(np.random.default_rng(1), 1, 2, (6,))
-    result = BoxSearch().solve(Problem(ensemble, domain), Tools())
-    assert np.all(np.abs(result.x - data[:2]) <= 0.2 + 1e-15)
     assert not domain.contains([2.0, 2.0])
     apart = Domain([-5.0] * 2, [5.0] * 2, regions=(NearRows.rows(data, [0.1, 0.1], 2),))
-    assert BoxSearch().solve(Problem(ensemble, apart), Tools()).status is (
-        Status.INFEASIBLE
-    )
+    for search in (BoxSearch(), NeuronSearch()):
+        result = search.solve(Problem(ensemble, domain), Tools())
+        assert np.all(np.abs(result.x - data[:2]) <= 0.2 + 1e-15)
+        none = search.solve(Problem(ensemble, apart), Tools())
+        assert none.status is Status.INFEASIBLE

@@ -34,6 +34,10 @@ LEAST_VARIANCE = 1e-4
 a hundredth of a standard deviation away counts as one."""
 
 
+CONSTANT = 1e-12
+"""Standard deviation of an input, as a share of its size, that is taken for zero."""
+
+
 class Convex(Protocol):
     """A convex region, known by the half-spaces that contain it."""
 
@@ -174,7 +178,8 @@ class Ellipsoid:
         """
         rows = frozen(data)
         own = rows.std(axis=0)
-        scale = np.where(own > 0.0, own, 1.0)
+        varies = own > CONSTANT * np.abs(rows).max(axis=0)
+        scale = np.where(varies, own, 1.0)
         scaled = (rows - rows.mean(axis=0)) / scale
         variances, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
         lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE))

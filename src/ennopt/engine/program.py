@@ -357,15 +357,18 @@ class SignPrograms:
     def _clipped(self, row: Array) -> tuple[Array, Array] | None:
         """Clip the box of a node to regions around data; ``None`` if it is empty."""
         lower, upper = self._box(row)
-        for region in self._domain.regions:
-            low, high, empty = region.clip(lower[None], upper[None])
-            if empty[0]:
+        values, before = self._domain.values, None
+        # Rows that are within reach of the box may not be any more once it is clipped.
+        while before is None or not np.array_equal(before, [lower, upper]):
+            before = np.array([lower, upper])
+            for region in self._domain.regions:
+                low, high, empty = region.clip(lower[None], upper[None])
+                if empty[0]:
+                    return None
+                lower, upper = low[0], high[0]
+            lower, upper = values.up(lower), values.down(upper)
+            if np.any(lower > upper):
                 return None
-            lower, upper = low[0], high[0]
-        values = self._domain.values
-        lower, upper = values.up(lower), values.down(upper)
-        if np.any(lower > upper):
-            return None
         self._ends(row)[:] = lower[self._places], upper[self._places]
         return lower, upper
 
