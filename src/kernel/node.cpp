@@ -50,7 +50,7 @@ std::size_t scratch_bytes(const Model& model) {
 // The part of a set where some inputs are between the ends of a node, and neurons on it: by
 // intervals, from layer to layer, between what is known of them on the whole set.
 struct Part {
-  double *lower, *upper, *low, *high, *lowest, *highest;
+  double *lower, *upper, *low, *high, *lowest, *highest, *counts;
 
   Part(const Model& model, const SignLayout& layout, Arena& arena) {
     const std::size_t items = std::size_t(layout.neurons) + layout.rows;
@@ -60,6 +60,7 @@ struct Part {
     for (const Near& near : model.set.near) most = std::max(most, std::size_t(near.count));
     lowest = arena.take<double>(most * model.inputs);
     highest = arena.take<double>(most * model.inputs);
+    counts = arena.take<double>(most ? 4 * std::size_t(model.inputs) : 0);
   }
   Ranges of(const Ranges& whole, const SignLayout& layout, const std::vector<int>& ends,
             double* node) {
@@ -192,12 +193,12 @@ std::size_t program_bytes(const Model& model, const SignLayout& layout) {
 
 // The input by which most rows of data within reach of the box miss a point, if it is near
 // too few of them, and where: between the point and the first of those rows. -1 if it is near
-// enough. One child loses these rows and the other the point, so that branching ends. `under`
-// and `over` have room for a number for each input.
-int near_place(const Set& set, const Part& part, int d, const double* x, double* under,
-               double* over, double& middle) {
+// enough. One child loses these rows and the other the point, so that branching ends; of
+// several inputs the one by which the other child loses many rows, too.
+int near_place(const Set& set, const Part& part, int d, const double* x, double& middle) {
+  double *under = part.counts, *over = under + d, *before = over + d, *behind = before + d;
   for (const Near& near : set.near) {
-    std::fill(under, under + d, 0.0), std::fill(over, over + d, 0.0);
+    std::fill(under, under + 4 * d, 0.0);
     double *next = part.lowest, *previous = part.highest;  // ends above the point, and below
     std::fill(next, next + d, kInfinity), std::fill(previous, previous + d, -kInfinity);
     int met = 0, best = -1;
@@ -214,11 +215,19 @@ int near_place(const Set& set, const Part& part, int d, const double* x, double*
       met += inside;
     }
     if (met >= near.count) continue;
+    for (int r = 0; r < near.rows; ++r) {
+      if (!part.reaches(near, r, d)) continue;
+      const double* from = near.lower.data() + std::size_t(r) * d;
+      const double* to = near.upper.data() + std::size_t(r) * d;
+      for (int p = 0; p < d; ++p) before[p] += to[p] < next[p], behind[p] += from[p] > previous[p];
+    }
     double most = 0.0;
     for (int p = 0; p < d; ++p) {
-      if (under[p] > most)
-        most = under[p], best = p, middle = set.down(p, std::nextafter(next[p], -kInfinity));
-      if (over[p] > most) most = over[p], best = p, middle = set.down(p, previous[p]);
+      const double one = under[p] > 0.0 ? under[p] * (1.0 + before[p]) : 0.0;
+      const double two = over[p] > 0.0 ? over[p] * (1.0 + behind[p]) : 0.0;
+      if (one > most)
+        most = one, best = p, middle = set.down(p, std::nextafter(next[p], -kInfinity));
+      if (two > most) most = two, best = p, middle = set.down(p, previous[p]);
     }
     return best;
   }
@@ -331,8 +340,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
     outcome.point[p] = std::fmin(std::fmax(program.x[p], box.lower[p]), box.upper[p]);
   if (!set.near.empty()) {
     double middle = 0.0;
-    const int p = near_place(set, own.part, model.inputs, outcome.point, program.when,
-                             program.rate, middle);
+    const int p = near_place(set, own.part, model.inputs, outcome.point, middle);
     if (p >= 0) place = model.neurons + p, outcome.middle = middle;
   }
   if (place < 0) {

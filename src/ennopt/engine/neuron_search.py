@@ -58,6 +58,8 @@ class NeuronSearch(Engine):
     """
 
     handles: ClassVar[frozenset[Feature]] = INPUT_SETS | FUNCTIONS
+    restored: ClassVar[tuple[int, float]] = (1, 2.0)
+    # Its nodes are fewer, and where all signs are held their points need no help.
     dive: int = 1
     tightening_nodes: int = 1000
 

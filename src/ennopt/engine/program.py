@@ -376,7 +376,8 @@ class SignPrograms:
         """The input by which most rows of data within reach miss a point, and where.
 
         That is between the point and the first of those rows: one child loses these
-        rows and the other the point. -1 if the point is near enough.
+        rows and the other the point; of several inputs the one by which the other child
+        loses many rows, too. -1 if the point is near enough.
         """
         lower, upper = self._box(row)
         x = 0.5 * (lower + upper) if x is None else np.clip(x, lower, upper)
@@ -386,11 +387,14 @@ class SignPrograms:
             under, over = x < low, x > high
             if np.count_nonzero(~np.any(under | over, axis=1)) >= region.count:
                 continue
-            counts = np.array([under.sum(axis=0), over.sum(axis=0)])
-            side, p = np.unravel_index(np.argmax(counts), counts.shape)
-            at = high[over[:, p], p].max() if side else low[under[:, p], p].min()
+            # The first end behind the point, and rows that the other child loses.
+            after = np.where(under, low, np.inf).min(axis=0)
+            before = np.where(over, high, -np.inf).max(axis=0)
+            lost = 1 + (high < after).sum(axis=0), 1 + (low > before).sum(axis=0)
+            counts = under.sum(axis=0) * lost[0], over.sum(axis=0) * lost[1]
+            p, side = np.unravel_index(np.argmax(np.transpose(counts)), (x.size, 2))
             ends = x.copy()
-            ends[p] = at if side else np.nextafter(at, -np.inf)
+            ends[p] = before[p] if side else np.nextafter(after[p], -np.inf)
             return self._num_neurons + int(p), float(self._domain.values.down(ends)[p])
         return -1, 0.0
 

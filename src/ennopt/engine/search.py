@@ -31,9 +31,8 @@ points are moved to where limits hold once more."""
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
 
-RESTORED, RESTORE_GROWTH = 6, 1.3
-"""Points that are moved to where limits hold, each time; and by how much the nodes have
-to grow before the next time."""
+RESTORED = 6
+"""Points that are moved to where limits hold before the search."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -130,6 +129,9 @@ class Engine(abc.ABC):
     """
 
     handles: ClassVar[frozenset[Feature]] = frozenset()
+    restored: ClassVar[tuple[int, float]] = (RESTORED, 1.3)
+    """Points of nodes that are moved to where limits hold, each time; and by how much
+    the nodes have to grow before the next time."""
     continues: ClassVar[bool] = True
     starts: int = 256
     polished: int = 3
@@ -226,12 +228,14 @@ class Engine(abc.ABC):
                 self._restore(run, starts, stop)
             run.tick()
 
-    def _restore(self, run: Run, starts: Array, stop: Callable[[], object]) -> None:
+    def _restore(
+        self, run: Run, starts: Array, stop: Callable[[], object], most: int = RESTORED
+    ) -> None:
         """Move points to where limits hold, those first that are the best already."""
         if not len(starts):
             return
         order = np.argsort(-merits(run.problem, starts), kind="stable")
-        for x in distinct(starts[order], run.problem.domain, RESTORED):
+        for x in distinct(starts[order], run.problem.domain, most):
             if stop():
                 break
             run.offer(restore(run.problem, x, stop=stop))
@@ -310,9 +314,10 @@ class Engine(abc.ABC):
         if len(candidates):
             run.offer(candidates)
             if not run.problem.is_sum and run.nodes >= search.due:
-                search.due = max(run.nodes + FIRST_SLICE, RESTORE_GROWTH * run.nodes)
+                most, growth = self.restored
+                search.due = max(run.nodes + FIRST_SLICE, growth * run.nodes)
                 with run.phase("values"):
-                    self._restore(run, candidates, run.ended)
+                    self._restore(run, candidates, run.ended, most)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
                 tree.narrow(slopes, sides)
