@@ -307,3 +307,45 @@ def test_a_node_waits_for_half_spaces_and_then_ends():
     )
     assert told[0, 0] == Fate.AGAIN
     assert rows[0, 1] == 2.0  # it waited once
+
+
+def test_threads_share_a_pool():
+    problem = Canonical.of(problem_of(np.random.default_rng(1), MeanMinusStd(1.0), d=5))
+    bounds, values = [], []
+    for threads in (1, 4):
+        tree = Signs(problem.root).open(problem, 1e-5)
+        tree.plant()
+        for _ in range(200):
+            tree.explore(100, np.inf, np.inf, dive=1, threads=threads)
+            if not tree.open:
+                break
+        assert tree.open == 0
+        bounds.append(tree.bound)
+        values.append(tree.value)
+    top = problem.domain.sample(2000, np.random.default_rng(0))
+    top = problem.values(top[problem.feasible(top)]).max()
+    assert all(bound >= max(top, *values) for bound in bounds)
+    assert bounds[0] == pytest.approx(bounds[1], abs=1e-3 * problem.spread)
+
+
+def test_a_search_with_risks_goes_on_with_an_empty_pool():
+    """What was learned is not kept with the nodes; bytes that tell of it do no harm."""
+    problem = Canonical.of(
+        problem_of(np.random.default_rng(3), Cvar(0.5), Worst(), d=5)
+    )
+    whole = Signs(problem.root).open(problem, 1e-5)
+    whole.plant()
+    first = Signs(problem.root).open(problem, 1e-5)
+    first.plant()
+    first.explore(4, np.inf, np.inf, dive=1, threads=1)
+    assert first.open
+    second = Signs(problem.root).open(problem, 1e-5)
+    for x in first.points():
+        second.offer(x)
+    second.close(first.closed)
+    second.add(first.take(first.open))
+    for tree in (whole, second):
+        tree.explore(20_000, np.inf, np.inf, dive=1, threads=1)
+        assert tree.open == 0
+    assert second.bound >= max(whole.value, second.value)
+    assert second.bound == pytest.approx(whole.bound, abs=1e-3 * problem.spread)
