@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit study bench-engine bench-gate bench-inputs bench-sets bench-soak bench-certificates torture conformance clean
+.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture conformance clean
 
 demo: $(VENV)/demo
-	$(BIN)/python examples/peaks.py
+	mkdir -p out
+	$(BIN)/python examples/peaks.py out/peaks.png
 
 test: lint types unit
 
@@ -20,6 +21,16 @@ types: $(VENV)/test
 
 unit: $(VENV)/test
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2
+
+# The site, out/site/index.html, with every example run. Warnings and dead links are errors.
+docs: $(VENV)/test
+	rm -rf docs/gallery docs/generated out/site
+	KERAS_BACKEND=torch MPLBACKEND=agg $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . out/site
+	@echo "out/site/index.html"
+
+# Numbers that README and docs quote, from the tables in benchmarks/.
+figures: $(VENV)/test
+	$(BIN)/python benchmarks/figures.py
 
 study: $(VENV)/test
 	$(BIN)/ennopt study run experiments/paper.toml --profile smoke
@@ -54,10 +65,30 @@ bench-sets: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
 	$(BIN)/python benchmarks/sets.py $(INSTANCES) --jobs 2 --out benchmarks/sets.md
 
-# A thousand random problems on every kind of feasible set, each solved in four ways, and
-# a thousand with limits and risks beside a MILP solver.
+# What limits on predictions and risks cost, relative to the plain box.
+bench-decisions: $(VENV)/test
+	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
+	$(BIN)/python benchmarks/decisions.py $(INSTANCES) --out benchmarks/decisions.md
+
+# A predictor inside a solver's model, beside the calls of other packages, which live in
+# an environment of their own.
+PEERS := out/peers
+bench-embedding: $(PEERS)/ready
+	$(PEERS)/bin/python benchmarks/embedding.py --out benchmarks/embedding.md
+
+$(PEERS)/ready: $(SOURCES)
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS)/bin/python -m pip install --quiet ".[scip,gurobi,pyomo,sklearn]" \
+	  gurobi-machinelearning pyscipopt-ml omlt
+	touch $@
+
+# A thousand random problems on every kind of feasible set, each solved in four ways, a
+# thousand with limits and risks beside a MILP solver, and a thousand tiny networks that
+# must end within a number of nodes.
 conformance: $(VENV)/test
-	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance
+	ENNOPT_CONFORMANCE=1000 $(BIN)/python -m pytest -n 2 --timeout 0 tests/conformance \
+	  tests/engine/test_turns.py
 
 # Small problems with every certificate checked and compared with enumeration.
 TORTURE ?= 10000
@@ -68,6 +99,19 @@ torture: $(VENV)/test
 bench-certificates: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
 	$(BIN)/python benchmarks/certificates.py $(INSTANCES) --only '*_L2_n20_*'
+
+# Other packages beside ours, in an environment of their own. NOTE is a sentence about the
+# machine for the file, PEERS the names of the ensembles.
+PEERS ?= '*_e3_L2_n20_r0' '*_e5_L2_n20_r0'
+bench-peers: out/peers/done
+	out/peers/bin/python benchmarks/peers.py experiments/instances --only $(PEERS) \
+	  --limit 60 --note "$(NOTE)" --out benchmarks/peers.md
+
+out/peers/done: $(SOURCES)
+	$(PYTHON) -m venv out/peers
+	out/peers/bin/python -m pip install --quiet ".[sklearn,scip,gurobi,pyomo]" \
+	  "scikit-learn<1.8" omlt pyscipopt-ml gurobi-machinelearning
+	touch $@
 
 # Half an hour on one hard ensemble: SOAK is its file.
 bench-soak: $(VENV)/test

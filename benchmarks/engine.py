@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,7 +45,10 @@ def solve_one(path: str, method: str, limit: float, threads: int, gap: float) ->
     problem = Problem(ensemble, Domain.of(None, ensemble))
     tools = Tools(Limits(seconds=limit, gap=gap), threads=threads)
     known = (method,) if method in OWN else ("bigm", method)
-    result = method_named(*known).solve(problem, tools)
+    asked = method_named(*known)
+    if method in ("box", "neurons"):  # each by itself
+        asked = replace(asked, gives_way=False)
+    result = asked.solve(problem, tools)
     search = result.seconds.get("search", math.nan)
     return {
         "method": method,

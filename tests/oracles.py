@@ -237,6 +237,27 @@ def random_case(rng: np.random.Generator) -> Case:
     return Ensemble(tuple(members), weights=weights), random_domain(rng, d)
 
 
+def tiny_network(
+    rng: np.random.Generator, widest: int, inputs: tuple[int, int]
+) -> Network:
+    """One to three layers: smooth weights, or whole ones with kinks that coincide."""
+    d, depth = int(rng.integers(*inputs)), int(rng.integers(1, 4))
+    sizes = [d, *(int(n) for n in rng.integers(1, widest + 1, size=depth)), 1]
+    kind = int(rng.integers(0, 3))
+    weights, biases = [], []
+    for n, m in itertools.pairwise(sizes):
+        if kind == 0:
+            w, b = rng.uniform(-0.5, 0.5, (m, n)), rng.uniform(-0.5, 0.5, m)
+        elif kind == 1:
+            w, b = rng.normal(size=(m, n)) * np.sqrt(2 / n), rng.normal(size=m) * 0.3
+        else:  # flat maxima, dead neurons
+            w = rng.integers(-1, 2, (m, n)).astype(float)
+            b = rng.integers(-1, 2, m).astype(float)
+        weights.append(w)
+        biases.append(b)
+    return Network(tuple(weights), tuple(biases))
+
+
 def _dead(rng: np.random.Generator) -> Case:
     net = random_network(rng)
     bias = np.array(net.biases[0])
@@ -250,6 +271,14 @@ def _all_dead(rng: np.random.Generator) -> Case:
     bias = np.full_like(net.biases[1], -1000.0)
     dead = Network(net.weights, (net.biases[0], bias, net.biases[2]))
     return Ensemble((dead,)), random_domain(rng)
+
+
+def _without_weights(rng: np.random.Generator) -> Case:
+    net = random_network(rng)
+    weights, bias = np.array(net.weights[0]), np.array(net.biases[0])
+    weights[1], bias[1] = 0.0, 0.0
+    pruned = Network((weights, *net.weights[1:]), (bias, *net.biases[1:]))
+    return Ensemble((pruned, random_network(rng))), random_domain(rng)
 
 
 def _constant(rng: np.random.Generator) -> Case:
@@ -304,6 +333,7 @@ def _kink_at_bound(rng: np.random.Generator) -> Case:
 DEGENERATE: dict[str, Callable[[np.random.Generator], Case]] = {
     "dead neurons": _dead,
     "dead layer": _all_dead,
+    "a neuron without weights": _without_weights,
     "constant member": _constant,
     "duplicated members": _duplicated,
     "cancelling members": _cancelling,

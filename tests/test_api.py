@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import ennopt
 from ennopt import (
@@ -20,6 +21,7 @@ from ennopt import (
     solve,
 )
 from ennopt.methods import METHODS
+from ennopt.run import available_cores
 from oracles import DEGENERATE, exact_maximum, random_case, random_ensemble
 
 
@@ -241,3 +243,22 @@ def test_predictions_too_small_to_tell_apart_are_proved(method, size):
 def test_sums_that_overflow_are_refused(reach, rng):
     with pytest.raises(ValueError, match="at most 1e\\+150"):
         maximize(random_ensemble(rng), (-reach, reach), threads=1)
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="one core is one thread")
+def test_one_thread_is_one_thread_of_the_matrix_library_too(rng):
+    def libraries():
+        return [
+            entry["num_threads"]
+            for entry in threadpool_info()
+            if entry["user_api"] == "blas"
+        ]
+
+    before, during = libraries(), []
+    ensemble = random_ensemble(rng, 2, 3, (8, 8))
+    ennopt.maximize(
+        ensemble, (-1, 1), threads=1, callback=lambda _: during.extend(libraries())
+    )
+    assert max(before) > 1
+    assert set(during) == {1}
+    assert libraries() == before

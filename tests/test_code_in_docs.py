@@ -34,6 +34,11 @@ NOT_RUN = {
     ),
     "ennopt study run experiments/paper.toml --profile evening --only "
     "'peaks_e3_L4_n20_r0*'": "takes minutes",
+    "ennopt study run experiments/paper.toml --profile evening --executor local:2": (
+        "takes hours"
+    ),
+    "ennopt study run experiments/paper.toml --profile evening --executor local:2 "
+    "--only 'peaks_*'": "takes half an hour",
     "ennopt solve experiments/instances/peaks_e3_L4_n20_r0.npz --method enn": (
         "takes minutes"
     ),

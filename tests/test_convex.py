@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import linprog, nnls
 
 import ennopt
-from ennopt.canonical import UnsupportedProblemError
 from ennopt.domain import Domain, Ellipsoid, Hull, Rows
 from ennopt.domain.convex import CLOSE, nearest
 from ennopt.domain.reading import read_place
@@ -113,14 +112,6 @@ def test_regions_apart_are_infeasible(rng):
     domain = Domain([-1.0, -1.0], [3.0, 3.0], convex=(left, right))
     result = BoxSearch().solve(Problem(ensemble, domain), Tools(Limits(nodes=20_000)))
     assert result.status is Status.INFEASIBLE
-
-
-def test_methods_that_cannot_refuse_by_name(rng):
-    ensemble = random_ensemble(rng, 1, 2, (4,))
-    data = rng.normal(size=(20, 2))
-    for method in ("bigm",):
-        with pytest.raises(UnsupportedProblemError, match="convex region"):
-            ennopt.maximize(ensemble, data, trust="hull", method=method)
 
 
 @pytest.mark.parametrize("trust", ["hull", "mahalanobis", ennopt.Mahalanobis(1.0)])

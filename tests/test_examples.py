@@ -8,18 +8,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ennopt.learn.datasets import concrete
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def example(name):
-    return runpy.run_path(str(EXAMPLES / name))
+@pytest.fixture
+def example(monkeypatch):
+    """The names that an example ends with; it runs in its own folder."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    pyplot.switch_backend("agg")
+    monkeypatch.chdir(EXAMPLES)
+    yield lambda name: runpy.run_path(str(EXAMPLES / name))
+    pyplot.close("all")
 
 
-def test_the_careful_mix_can_be_made_and_the_naive_one_cannot(capsys):
-    naive, careful = example("concrete.py")["main"]()
-    mixes = concrete()
+def test_the_careful_mix_can_be_made_and_the_naive_one_cannot(example, capsys):
+    told = example("concrete.py")
+    naive, careful, mixes = told["naive"], told["careful"], told["mixes"]
     spreads = mixes.x.std(axis=0)
 
     def close(x):
@@ -34,13 +39,12 @@ def test_the_careful_mix_can_be_made_and_the_naive_one_cannot(capsys):
     assert careful.x[7] == int(careful.x[7])
     assert close(careful.x) >= 3
     assert careful.value < mixes.y.max()
-    assert "warning" in capsys.readouterr().out.split("A cubic metre")[0]
+    assert "warning" in capsys.readouterr().out
 
 
-def test_the_recipe_is_the_best_of_all_choices_of_levels(capsys):
-    module = example("recipe.py")
-    model, answer = module["main"]()
-    table, _ = module["recipes"]()
+def test_the_recipe_is_the_best_of_all_choices_of_levels(example, capsys):
+    told = example("recipe.py")
+    model, answer, table = told["model"], told["answer"], told["table"]
     assert answer.proved
     own = model.predict(pd.DataFrame([answer.inputs]))[0]
     assert own == pytest.approx(answer.value, rel=1e-12)
@@ -60,10 +64,10 @@ def test_the_recipe_is_the_best_of_all_choices_of_levels(capsys):
     assert "additive" in capsys.readouterr().out
 
 
-def test_the_cheapest_mix_reaches_50_mpa_by_every_member(capsys):
-    module = example("least_cost.py")
-    answer = module["main"]()
-    problem, prices = answer.asked.problem, module["PRICES"]
+def test_the_cheapest_mix_reaches_50_mpa_by_every_member(example, capsys):
+    told = example("least_cost.py")
+    answer, prices = told["answer"], told["PRICES"]
+    problem = answer.asked.problem
     assert answer.proved
     assert min(answer.member_values) >= 50 - 1e-6
     assert answer.value == pytest.approx(
@@ -84,3 +88,24 @@ def test_the_cheapest_mix_reaches_50_mpa_by_every_member(capsys):
     assert len(strong) > 20
     assert problem.values(strong).min() >= answer.bound
     assert "strength (the worst member) >= 50: at its limit" in capsys.readouterr().out
+
+
+def test_every_example_has_a_place_in_the_gallery():
+    """`make docs` runs them all; this one looks at their heads."""
+    order = runpy.run_path(str(EXAMPLES.parent / "docs" / "gallery_order.py"))["STORY"]
+    files = {path.name for path in EXAMPLES.glob("*.py")}
+    assert files <= set(order)
+    assert len(files) >= 10
+    for name in files:
+        title, line, *_ = (EXAMPLES / name).read_text().split("\n")[1:]
+        assert line == "=" * len(title), name
+
+
+def test_every_point_of_the_front_is_proved_and_none_beats_another(example):
+    front = example("pareto.py")["front"]
+    costs, strengths = front.values.T
+    assert front.proved and len(costs) == 5
+    assert np.all(np.diff(costs) > 0) and np.all(np.diff(strengths) > 0)
+    for point in front.points:
+        assert min(point.result.member_values) == pytest.approx(point.second)
+        assert not front.excludes(point.first, point.second)

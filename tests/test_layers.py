@@ -17,7 +17,9 @@ ROOMS = [
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "result", "log",
     "interrupts", "checkpoint",
     "run", "milp", "pages", "tightening", "engine", "paper", "methods", "convert",
-    "expressions", "certificate", "api", "properties", "embed", "learn", "study", "cli",
+    "expressions", "certificate", "question", "api", "several",
+    "problem_file", "properties", "embed", "learn", "study",
+    "explore", "cli",
 ]  # fmt: skip
 CORE = {"numpy", "ennopt"}
 HOMES = {
@@ -31,7 +33,7 @@ HOMES = {
     "onnx": {"convert/onnx.py"},
     "onnxruntime": {"convert/onnx.py"},
     "google": {"convert/onnx.py"},  # protobuf, which ONNX files are written in
-    "pandas": {"convert/sklearn.py"},
+    "pandas": {"convert/sklearn.py", "several/series.py"},
     "sklearn": {
         "convert/sklearn.py",
         "convert/sklearn_tables.py",
@@ -43,7 +45,11 @@ HOMES = {
     "matplotlib": {"pages/plot.py", "study/figures.py"},
     "jinja2": {"pages/render.py"},
     "rich": {"log.py"},
+    "threadpoolctl": {"run.py"},
     "distributed": {"study/executors.py"},
+    "IPython": {"log.py"},
+    "starlette": {"explore/server.py"},
+    "uvicorn": {"explore/server.py"},
 }
 """Where each foreign library may be imported. What is not here may be nowhere: tables
 are read through NumPy, dask through `distributed`, skl2onnx belongs to the tests."""

@@ -17,9 +17,13 @@ from ennopt.domain import Domain, Mahalanobis, Near, Rows
 from ennopt.expressions import Input, Prediction, linear
 from ennopt.network import Ensemble, ModelConfigurationError, Network
 from ennopt.problem import Problem
+from ennopt.problem_file import Decision, read_problem
 from ennopt.result import Limits, NoSolutionError, Progress, Result, Status
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Worst
 from ennopt.run import Tools
+from ennopt.several.alternatives import Alternatives, alternatives
+from ennopt.several.front import Front, pareto
+from ennopt.several.sensitivity import Sensitivity, sensitivity
 from ennopt.version import VERSION
 
 if TYPE_CHECKING:  # what `__getattr__` imports when it is asked for
@@ -63,14 +67,17 @@ else:
 __version__ = VERSION
 
 __all__ = [
+    "Alternatives",
     "BigM",
     "BoxSearch",
     "BranchAndCut",
     "Checkpoint",
     "Crown",
     "Cvar",
+    "Decision",
     "Domain",
     "Ensemble",
+    "Front",
     "Input",
     "Interval",
     "Limits",
@@ -91,16 +98,21 @@ __all__ = [
     "Progress",
     "Result",
     "Rows",
+    "Sensitivity",
     "SignTightening",
     "Status",
     "Targeted",
     "Tools",
     "TwoPhase",
     "Worst",
+    "alternatives",
     "linear",
     "load",
     "maximize",
     "minimize",
+    "pareto",
+    "read_problem",
+    "sensitivity",
     "solve",
     "verify",
 ]

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ennopt.checkpoint import Checkpoint
 from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
-from ennopt.convert.verify import Original, rechecked
+from ennopt.convert.verify import Original
 from ennopt.domain import Domain
 from ennopt.domain.data import Data
-from ennopt.domain.extrapolation import Extrapolation
-from ennopt.domain.reading import read_place
-from ennopt.domain.where import Where
-from ennopt.expressions import Arithmetic, Decision, given, read_decision
-from ennopt.log import ProgressLog
-from ennopt.methods import Method, method_of
+from ennopt.expressions.joined import Model
+from ennopt.methods import Method
 from ennopt.problem import Output, Problem, Sense
-from ennopt.result import MEMORY, Asked, Progress, Result, Status, reported
-from ennopt.run import Callback, Tools
+from ennopt.question import (
+    OneWords,
+    Posed,
+    Question,
+    Running,
+    SingleWords,
+    check_words,
+)
+from ennopt.result import MEMORY, Result
+from ennopt.run import Callback, matrix_threads
 from ennopt.targets import Classes
 
 if TYPE_CHECKING:
     from ennopt.certificate.checker import Checked, Verdict
-
-NOT_NEAR = (
-    "Bounds and constraints do not seem to contradict each other, but nothing near the "
-    "data meets them: try a larger trust region, such as "
-    "trust=ennopt.Near(radius=...), or loosen them."
-)
-"""What is said if a trust region holds no feasible point."""
-
-
-NOT_REACHED = (
-    "Bounds and constraints do not seem to contradict each other, but no input that "
-    "meets them reaches every limit on predictions: loosen a limit."
-)
-"""What is said if limits on predictions cannot be met."""
 
 
 def maximize(
@@ -72,6 +62,7 @@ def maximize(
     certificate: str | Path | None = None,
     checkpoint: str | Path | Checkpoint | None = None,
     threshold: float | None = None,
+    start: Any = None,
 ) -> Result:
     """Find the input with the largest prediction, and prove it.
 
@@ -181,6 +172,9 @@ def maximize(
         Stop as soon as it is known whether a prediction can reach this: when one is
         found, or when the bound excludes it. The status is then `threshold`, unless the
         optimum is proved as well.
+    start
+        A point that is known: a dict by name, numbers in the order of the inputs, or
+        the `Result` of another run. It must be feasible, and is the first value.
 
     Returns
     -------
@@ -200,20 +194,10 @@ def maximize(
     >>> maximize(Ensemble([absolute]), [(-2, 1)], constraints="x0 >= -1.5").value
     1.5
     """
-    tools = Tools.of(
-        time_limit=time_limit,
-        node_limit=node_limit,
-        memory_limit=memory_limit,
-        gap=gap,
-        threads=threads,
-        seed=seed,
-        executor=executor,
-        callback=callback,
-        threshold=threshold,
-        checkpoint=checkpoint,
-    )
-    where = Where(
-        domain=domain,
+    return _optimized(
+        model,
+        domain,
+        "max",
         data=data,
         target=target,
         constraints=constraints,
@@ -222,43 +206,28 @@ def maximize(
         values=values,
         categories=categories,
         trust=trust,
+        output=output,
+        risk=risk,
+        limits=limits,
+        method=method,
+        backend=backend,
+        time_limit=time_limit,
+        node_limit=node_limit,
+        memory_limit=memory_limit,
+        gap=gap,
+        threads=threads,
+        seed=seed,
+        callback=callback,
+        executor=executor,
+        verbose=verbose,
+        certificate=certificate,
+        checkpoint=checkpoint,
+        threshold=threshold,
+        start=start,
     )
-    return _optimize(
-        model, where, "max", output, risk, limits, method_of(method, backend), tools,
-        verbose, certificate,
-    )  # fmt: skip
 
 
-def minimize(
-    model: Any,
-    domain: Any = None,
-    *,
-    data: Any = None,
-    target: Any = None,
-    constraints: Any = None,
-    fixed: Mapping[str, Any] | None = None,
-    integers: Any = None,
-    values: Mapping[str, Any] | None = None,
-    categories: Mapping[str, Any] | None = None,
-    trust: Any = None,
-    output: Output = None,
-    risk: Any = None,
-    limits: Any = None,
-    method: str | Method = "auto",
-    backend: str | None = None,
-    time_limit: float | None = None,
-    node_limit: float | None = None,
-    memory_limit: float | None = MEMORY,
-    gap: float = 1e-4,
-    threads: int | None = None,
-    seed: int = 0,
-    callback: Callback | None = None,
-    executor: Executor | None = None,
-    verbose: bool = False,
-    certificate: str | Path | None = None,
-    checkpoint: str | Path | Checkpoint | None = None,
-    threshold: float | None = None,
-) -> Result:
+def minimize(model: Any, domain: Any = None, **said: Unpack[OneWords]) -> Result:
     """Find the input with the smallest prediction, and prove it.
 
     Takes what `maximize` takes; `bound` is then a lower bound.
@@ -269,56 +238,28 @@ def minimize(
     >>> minimize(Network([[[3.0]]], [[1.0]]), [(-1, 1)]).value
     -2.0
     """
-    tools = Tools.of(
-        time_limit=time_limit,
-        node_limit=node_limit,
-        memory_limit=memory_limit,
-        gap=gap,
-        threads=threads,
-        seed=seed,
-        executor=executor,
-        callback=callback,
-        threshold=threshold,
-        checkpoint=checkpoint,
-    )
-    where = Where(
-        domain=domain,
-        data=data,
-        target=target,
-        constraints=constraints,
-        fixed=fixed,
-        integers=integers,
-        values=values,
-        categories=categories,
-        trust=trust,
-    )
-    return _optimize(
-        model, where, "min", output, risk, limits, method_of(method, backend), tools,
-        verbose, certificate,
-    )  # fmt: skip
+    return _optimized(model, domain, "min", **said)
+
+
+minimize.__signature__ = inspect.signature(maximize)  # type: ignore[attr-defined]
+
+
+def _optimized(
+    model: Any, domain: Any, sense: Sense, **said: Unpack[OneWords]
+) -> Result:
+    question = Question.of([(model, sense)], domain, said, f"{sense}imize", single=True)
+    return question.posed().solve(question.running)
 
 
 def solve(
     problem: Problem,
     method: str | Method = "auto",
     *,
-    backend: str | None = None,
-    time_limit: float | None = None,
-    node_limit: float | None = None,
-    memory_limit: float | None = MEMORY,
-    gap: float = 1e-4,
-    threads: int | None = None,
-    seed: int = 0,
-    callback: Callback | None = None,
-    executor: Executor | None = None,
-    verbose: bool = False,
-    certificate: str | Path | None = None,
-    checkpoint: str | Path | Checkpoint | None = None,
-    threshold: float | None = None,
     original: Original | None = None,
     data: Data | None = None,
+    **said: Unpack[SingleWords],
 ) -> Result:
-    """Solve a `Problem`; the keywords are those of `maximize`.
+    """Solve a `Problem`; further keywords are those of `maximize` about the run.
 
     `original` is the model that the ensemble was converted from, if there is one, as
     `ennopt.convert.load_with_original` gives it: it is asked at the answer. `data` are
@@ -337,136 +278,18 @@ def solve(
             f"Expected a Problem, got {type(problem).__name__}. Call maximize or "
             "minimize for a model."
         )
-    tools = Tools.of(
-        time_limit=time_limit,
-        node_limit=node_limit,
-        memory_limit=memory_limit,
-        gap=gap,
-        threads=threads,
-        seed=seed,
-        executor=executor,
-        callback=callback,
-        threshold=threshold,
-        checkpoint=checkpoint,
-    )
-    return _solve(
-        problem, method_of(method, backend), tools, verbose, original, data, certificate
-    )
-
-
-def _optimize(
-    model: Any,
-    where: Where,
-    sense: Sense,
-    output: Output,
-    risk: Any,
-    limits: Any,
-    method: Method,
-    tools: Tools,
-    verbose: bool,
-    certificate: str | Path | None,
-) -> Result:
-    """Solve for a model or an expression."""
-    if not isinstance(model, Arithmetic) and risk is None and not given(limits):
-        (ensemble, original), output = choose_class(load_with_original(model), output)
-        place = read_place(where, ensemble)
-        problem = Problem(ensemble, place.domain, sense, output)
-        return _solve(
-            problem, method, tools, verbose, original, place.data, certificate
-        )
-    decision = read_decision(model, output, risk, limits)
-    place = read_place(where, decision.ensemble)
-    problem = Problem(
-        decision.ensemble, place.domain, sense, decision.output, decision.goal,
-        decision.limits,
-    )  # fmt: skip
-    result = _solve(problem, method, tools, verbose, None, place.data, certificate)
-    return asked_originals(result, problem, decision)
-
-
-def asked_originals(result: Result, problem: Problem, decision: Decision) -> Result:
-    """The result, with a note for each original model that disagrees there."""
-    if result.x is None:
-        return result
-    for name, ensemble, output, original in decision.originals:
-        alone = Problem(ensemble, problem.domain, "max", output)
-        value = float(alone.values(result.x[None])[0])
-        own = rechecked(replace(result, value=value, notes=()), alone, original)
-        notes = tuple(f"{name}: {note}" for note in own.notes)
-        result = replace(result, notes=(*result.notes, *notes))
-    return result
-
-
-def _solve(
-    problem: Problem,
-    method: Method,
-    tools: Tools,
-    verbose: bool,
-    original: Original | None,
-    data: Data | None,
-    certificate: str | Path | None,
-) -> Result:
-    """Solve a problem of either sense; compare the answer with model and data."""
-    if verbose:
-        log = ProgressLog(heading(problem, method))
-        tools = replace(tools, callback=_logging(log, tools.callback))
-        try:
-            return _solve(problem, method, tools, False, original, data, certificate)
-        finally:
-            log.close()
-    result = _recorded(problem, method, tools, certificate)
-    result = reported(result, problem.ensemble.target)
-    if problem.ensemble.deviation is not None:
-        origin = {"import_deviation": problem.ensemble.deviation}
-        result = replace(result, details=result.details | origin)
-    if result.status is Status.INFEASIBLE:
-        from ennopt.milp.conflict import conflict  # HiGHS is loaded when it is needed
-
-        reason = list(conflict(problem.domain))
-        result = replace(result, details=result.details | {"conflict": reason})
-        trusting = problem.domain.regions or problem.domain.convex
-        if problem.limits and not reason:
-            result = replace(result, notes=(*result.notes, NOT_REACHED))
-        elif trusting and not reason:
-            result = replace(result, notes=(*result.notes, NOT_NEAR))
-    if result.x is not None and data is not None:
-        if result.probability is not None or not problem.is_prediction:
-            # Log-odds, and what is made of predictions, are nothing that was measured.
-            data = replace(data, target=None)
-        away = Extrapolation.at(result.x, result.value, problem.domain, data)
-        result = replace(result, extrapolation=away)
-    asked = Asked(
-        problem, data, repr(method), tools.limits, tools.seed, tools.threads
-    )  # fmt: skip
-    result = replace(result, asked=asked)
-    return result if original is None else rechecked(result, problem, original)
-
-
-def heading(problem: Problem, method: Method) -> str:
-    """What is solved and how: the lines above a log."""
-    return f"{problem.ensemble!r}\n{problem.domain!r}\n{method!r}"
-
-
-def _recorded(
-    problem: Problem, method: Method, tools: Tools, certificate: str | Path | None
-) -> Result:
-    """Solve a problem, and write the certificate of its proof if one is asked for."""
-    if certificate is None:
-        return method.solve(problem, tools)
-    from ennopt.certificate.writer import Recorder  # few runs ask for it
-
-    recorder = Recorder(problem, certificate)
-    result = method.solve(problem, replace(tools, recorder=recorder))
-    made = recorder.write(result, tools.limits.gap)
-    claim = {"certificate": str(certificate), "certified_bound": made.bound}
-    return replace(result, details=result.details | claim)
+    check_words(said, tuple(SingleWords.__annotations__), "solve")
+    running = Running.of({"method": method, **said})
+    model = Model("prediction", problem.ensemble, problem.output, original)
+    return Posed(problem, data, (model,), alone=True).solve(running)
 
 
 def verify(
     certificate: str | Path,
     model: Any,
-    domain: Domain | None = None,
+    about: Domain | Problem | None = None,
     *,
+    others: Sequence[Any] = (),
     executor: Executor | None = None,
     workers: int = 1,
     progress: Callable[[Checked], Any] | None = None,
@@ -480,9 +303,12 @@ def verify(
         A file that ``maximize(..., certificate=...)`` wrote.
     model
         The model it is about: anything `ennopt.load` takes.
-    domain
-        The feasible set that it must be about. Without it, the set is the one that the
-        certificate states: look at `Verdict.domain`.
+    about
+        What it must be about: a feasible set, or a whole `Problem` with its objective
+        and limits. Without it, these are what the certificate states: look at
+        `Verdict.domain` and `Verdict.limits`.
+    others
+        Further models, if objective and limits have several.
     executor, workers
         Anything with ``submit``, and how many rounds of work it does at once.
     progress
@@ -507,33 +333,34 @@ def verify(
     ...     print(verify(file, absolute).reason)
     The point has the value 2, and no feasible input can exceed 2.0002.
     """
-    from ennopt.certificate.checker import check
+    from ennopt.certificate.checker import Verdict, check
     from ennopt.certificate.record import (
         Certificate,
         CertificateError,
-        fingerprint,
-        set_fingerprint,
+        OtherModelError,
+        difference,
     )
 
-    claim, loaded = Certificate.read(certificate), load_with_original(model)
-    if domain is not None and set_fingerprint(domain) != set_fingerprint(claim.domain):
-        raise CertificateError(
-            f"Expected a certificate for {domain!r}, got one for {claim.domain!r}."
-        )
-    ensembles = [loaded.ensemble]
-    if isinstance(loaded.ensemble.target, Classes):
-        names = range(len(loaded.ensemble.target.names))
-        ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
-    chosen = next((e for e in ensembles if fingerprint(e) == claim.model), ensembles[0])
-    return check(
-        claim, chosen, executor=executor, workers=workers, progress=progress,
-        most_pieces=most_pieces,
-    )  # fmt: skip
-
-
-def _logging(log: ProgressLog, callback: Callback | None) -> Callback:
-    def logged(moment: Progress) -> Any:
-        log(moment)
-        return callback is not None and callback(moment)
-
-    return logged
+    ensembles = []
+    for one in (model, *others):
+        loaded = load_with_original(one)
+        ensembles.append(loaded.ensemble)
+        if isinstance(loaded.ensemble.target, Classes):
+            names = range(len(loaded.ensemble.target.names))
+            ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
+    try:
+        claim = Certificate.read(certificate, ensembles)
+    except OtherModelError as error:
+        nan = float("nan")
+        return Verdict(False, str(error), nan, nan, 0, 0, error.domain)
+    if about is not None:
+        other = difference(claim.problem, about)
+        if other:
+            raise CertificateError(
+                f"Expected a certificate for your {other}, got one for another {other}."
+            )
+    with matrix_threads(1):  # its products are small, and threads are slower
+        return check(
+            claim, executor=executor, workers=workers, progress=progress,
+            most_pieces=most_pieces,
+        )  # fmt: skip

@@ -61,8 +61,8 @@ INPUT_SETS = frozenset(
 )
 """What a feasible set may have beside a box."""
 
-MILP_SETS = INPUT_SETS - {Feature.CONVEX}
-"""What rows and binaries of a model say of it."""
+MODELLED = frozenset(Feature) - {Feature.ACTIVATIONS}
+"""What rows, columns and cuts of a MILP say of a problem."""
 
 
 LIMIT_ACCEPTED = 0.9
@@ -140,7 +140,7 @@ class Canonical:
         limits = [
             (part, limit.least)
             for limit in problem.limits
-            for part in _each_alone(limit.function)
+            for part in each_alone(limit.function)
         ]
         if not limits and all(term.own_risk is None for term in goal.terms):
             rows = list(_rows(goal))
@@ -173,7 +173,10 @@ class Canonical:
 
     def on(self, domain: Domain, known: NeuronBounds | None = None) -> Canonical:
         """The same objective over another set, a part of this one."""
-        return replace(self, domain=domain, known=known)
+        limits = self.limits
+        if limits.count:  # a point that counts as feasible does so in every part
+            limits = replace(limits, slack=self.slack)
+        return replace(self, domain=domain, known=known, limits=limits)
 
     @property
     def num_inputs(self) -> int:
@@ -262,6 +265,11 @@ class Canonical:
             found[found] = np.all(over >= -LIMIT_ACCEPTED * self.slack, axis=1)
         return found
 
+    @property
+    def is_never_empty(self) -> bool:
+        """Whether every point of the surrounding box is feasible."""
+        return self.domain.is_box and not self.limits.count
+
     def contains(self, x: Array) -> bool:
         """Whether a point is in the set and meets every limit."""
         return bool(self.feasible(x)[0])
@@ -285,12 +293,10 @@ class Canonical:
         # Any weighting bounds the function from above; from below all of them do.
         own = self.weighting.respond(0.5 * (low + high))
         most = np.where(own > 0.0, own * high, own * low)
-        reach = self.weighting.heaviest
-        least = -reach * np.maximum(np.abs(low), np.abs(high))
-        rounding = (
-            4.0 * low.size * UNIT * float(np.abs(least).sum() + np.abs(most).sum())
-        )
-        return float(least.sum()) - rounding, float(most.sum()) + rounding
+        size = self.weighting.heaviest @ np.maximum(np.abs(low), np.abs(high))
+        rounding = 4.0 * low.size * UNIT * float(size + np.abs(most).sum())
+        least, _ = self.weighting.range(low, high)
+        return least - rounding, float(most.sum()) + rounding
 
     # What rounding errors are measured by.
 
@@ -377,6 +383,8 @@ class Canonical:
 
         A share of how far its function varies, and the rounding of a forward pass.
         """
+        if self.limits.slack is not None:
+            return self.limits.slack
         outputs = np.concatenate([sizes[-1] for sizes in self.row_sizes])
         rounding = np.array(
             [16.0 * self.gamma * (f.heaviest @ outputs) for f in self.limits.functions]
@@ -472,7 +480,7 @@ def merged(
     return networks, tuple((weights, bias) for _, weights, bias in kept.values())
 
 
-def _each_alone(function: Combination) -> list[Combination]:
+def each_alone(function: Combination) -> list[Combination]:
     """A function that must reach a limit, as functions that all must.
 
     The worst member reaches a limit if every member does.

@@ -1,7 +1,7 @@
 """The one display of progress: lines like a MIP solver's, and live parts below them.
 
-In a terminal the state is shown live, by rich, which follows ``NO_COLOR`` and is
-imported only then. In files and pipes there are lines.
+In a terminal and in a notebook the state is shown live, by rich, which follows
+``NO_COLOR`` and is imported only then. In files and pipes there are lines.
 """
 
 from __future__ import annotations
@@ -67,22 +67,39 @@ def sparkline(numbers: list[float]) -> str:
     return "".join(SPARKS[int((log - low) / step)] for log in logs)
 
 
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which shows what is displayed.
+
+    Examples
+    --------
+    >>> in_notebook()
+    False
+    """
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
 class Display:
-    """A stream of lines with, in a terminal, a live part below them.
+    """A stream of lines with, in a terminal or a notebook, a live part with them.
 
     Parameters
     ----------
     stream
         Where to write; standard error by default.
     live
-        Whether to have a live part; by default, if `stream` is a terminal that can.
+        Whether to have a live part; by default, if `stream` is a terminal that can, or
+        the output of a notebook.
     """
 
     def __init__(self, stream: TextIO | None = None, live: bool | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         able = os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+        own = self._stream in (sys.stdout, sys.stderr)
+        self._notebook = live is not False and own and in_notebook()
         self.is_live = self._stream.isatty() and able if live is None else live
+        self.is_live = self.is_live or self._notebook
         self._live: Any = None
+        self._handle: Any = None
         self._drawn = -math.inf
 
     def line(self, text: str) -> None:
@@ -99,6 +116,9 @@ class Display:
         if not self.is_live or (moment - self._drawn < LIVE_SECONDS and not now):
             return
         self._drawn = moment
+        if self._notebook:
+            self._show_in_notebook(make())
+            return
         if self._live is None:
             from rich.console import Console
             from rich.live import Live
@@ -113,8 +133,18 @@ class Display:
             self._live.start()
         self._live.update(make(), refresh=True)
 
+    def _show_in_notebook(self, part: Any) -> None:
+        """Put the live part below the cell, in the place of the last one."""
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(part, display_id=True)
+        else:
+            self._handle.update(part)
+
     def close(self) -> None:
-        """Remove the live part; the lines stay."""
+        """Remove the live part. Lines stay, and in a notebook the last state."""
+        self._handle = None
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ennopt.domain import Domain
 from ennopt.network import Array, Ensemble
-from ennopt.risk import Risk
+from ennopt.risk import MeanMinusMad, MeanMinusStd, Risk
 
 Sense: TypeAlias = Literal["max", "min"]
 Output: TypeAlias = int | npt.ArrayLike | None
@@ -76,6 +76,12 @@ class Term:
         """The risk, ``None`` where it is the mean."""
         count = len(self.ensemble.members)
         return None if self.risk is None or self.risk.is_mean(count) else self.risk
+
+    @property
+    def is_disagreement(self) -> bool:
+        """Whether it is how far members disagree, and no prediction."""
+        deviations = (MeanMinusStd, MeanMinusMad)
+        return isinstance(self.risk, deviations) and self.risk.mean == 0.0
 
     def values(self, points: Array) -> Array:
         """Pessimistic, (num_points,): ``risk(factor * predictions of the members)``."""
@@ -229,6 +235,7 @@ class Problem:
         return (
             len(goal.terms) == 1
             and goal.terms[0].factor == 1.0
+            and not goal.terms[0].is_disagreement
             and goal.constant == 0.0
             and not goal.inputs.any()
         )

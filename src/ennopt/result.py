@@ -271,7 +271,11 @@ class Asked:
     limits, seed, threads
         Of the run.
     command
-        The line of the command line that asked, ``None`` for a call from Python.
+        The lines that ask the same again, if they are known: those of a command line,
+        or of a script. ``None`` for a call from Python.
+    boxes
+        The boxes of a search on two inputs, their lower and upper ends, (num_boxes, 2,
+        2); ``None`` if they are not known.
     """
 
     problem: Problem
@@ -281,6 +285,7 @@ class Asked:
     seed: int = 0
     threads: int = 1
     command: str | None = None
+    boxes: Array | None = None
 
 
 ENDINGS = {

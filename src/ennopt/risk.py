@@ -8,6 +8,7 @@ choose w freely: a good choice makes a proof shorter, never wrong.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol
@@ -33,6 +34,9 @@ class Risk(Protocol):
 
     def lowest(self, count: int) -> float:
         """No weight of `count` members is below this."""
+
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
 
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
@@ -77,6 +81,10 @@ class Cvar:
         """No weight of `count` members is below this."""
         return 0.0
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return float(self.respond(low) @ low), float(self.respond(high) @ high)
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
         return count == 1 or self.share == 1.0
@@ -104,6 +112,10 @@ class Worst:
     def lowest(self, count: int) -> float:
         """No weight of `count` members is below this."""
         return 0.0
+
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return float(self.respond(low) @ low), float(self.respond(high) @ high)
 
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
@@ -153,6 +165,10 @@ class MeanMinusStd:
         largest = math.sqrt((count - 1) / count)
         return self.mean / count - self.kappa / math.sqrt(count) * largest
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return _deviating(self.mean, self.kappa, low, high)
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
         return self.mean == 1.0 and (count == 1 or self.kappa == 0.0)
@@ -191,6 +207,10 @@ class MeanMinusMad:
         """No weight of `count` members is below this."""
         return self.mean / count - self.kappa / count * 2.0 * (count - 1) / count
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of it where the members lie between two ends, (num_members,)."""
+        return _deviating(self.mean, self.kappa, low, high)
+
     def is_mean(self, count: int) -> bool:
         """Whether it is the plain mean of `count` members."""
         return self.mean == 1.0 and (count == 1 or self.kappa == 0.0)
@@ -205,8 +225,8 @@ def risk_of(given: object) -> Risk | None:
 
     Examples
     --------
-    >>> risk_of("worst")
-    Worst()
+    >>> risk_of("worst"), risk_of("cvar:0.4")
+    (Worst(), Cvar(share=0.4))
     >>> risk_of("bad")
     Traceback (most recent call last):
     ...
@@ -216,12 +236,28 @@ def risk_of(given: object) -> Risk | None:
         return None
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
+    if isinstance(given, str) and ":" in given:
+        return _written(given)
     if isinstance(given, Worst | Cvar | MeanMinusStd | MeanMinusMad):
         return given
     raise ValueError(
         f"Expected a risk, 'mean' or 'worst', got {given!r:.60}. Pass Cvar(0.4), "
         "MeanMinusStd(1.0) or MeanMinusMad(1.0) for others."
     )
+
+
+def _written(text: str) -> Risk:
+    """A risk with its number: ``"cvar:0.4"``, ``"std:1"`` or ``"mad:1"``."""
+    name, _, number = text.partition(":")
+    kinds: dict[str, Callable[[float], Risk]] = {
+        "cvar": Cvar, "std": MeanMinusStd, "mad": MeanMinusMad,
+    }  # fmt: skip
+    try:
+        return kinds[name](float(number))
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"Expected worst, cvar:SHARE, std:KAPPA or mad:KAPPA, got {text!r:.60}."
+        ) from error
 
 
 def _check_kappa(kappa: object, name: str) -> None:
@@ -234,6 +270,15 @@ def _less(mean: float, kappa: float, one: str, many: str) -> str:
     return (
         f"the mean of the members less {deviations}" if mean else f"less {deviations}"
     )
+
+
+def _deviating(
+    mean: float, kappa: float, low: Array, high: Array
+) -> tuple[float, float]:
+    """Range of the mean less deviations: no deviation is above half the spread."""
+    ends = mean * float(low.mean()), mean * float(high.mean())
+    most = 0.5 * float(high.max() - low.min())
+    return min(ends) - kappa * most, max(ends)
 
 
 def _least_capped(y: Array, cap: float) -> Array:

@@ -13,10 +13,11 @@ import math
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from numbers import Integral
@@ -69,8 +70,28 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+@contextmanager
+def matrix_threads(count: int) -> Iterator[None]:
+    """Hold NumPy's matrix library back, which takes every core by itself.
+
+    What it may take is a setting of the whole process, so that of two threads the one
+    that ends last would leave the other's setting: only the main thread sets it.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or count >= available_cores():
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(count, user_api="blas"):
+        yield
+
+
 class Listener(Protocol):
     """Listens to a search."""
+
+    def plant(self, scheme: Any) -> None:
+        """A tree begins, of such nodes: forget what was heard of others."""
 
     def hear(self, lines: Array) -> None:
         """Take new lines of the journal of a tree; see `ennopt.engine.tree.Kind`."""
@@ -107,6 +128,8 @@ class Tools:
         What listens to the search, if its proof is to be certified.
     checkpoint
         Where the state of the search is saved, and from where it goes on.
+    known
+        A point that is known, (num_inputs,): the first value of the run.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -116,6 +139,7 @@ class Tools:
     callback: Callback | None = None
     recorder: Listener | None = None
     checkpoint: Checkpoint | None = None
+    known: Array | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.threads, Integral) and self.threads >= 1):
@@ -228,7 +252,10 @@ class Tools:
                 f"{type(method).__name__}. Use method='auto', 'box' or 'neurons', or "
                 "leave the checkpoint out."
             )
-        return Run(problem, self, repr(method))
+        run = Run(problem, self, repr(method))
+        if self.known is not None and self.known.size == problem.num_inputs:
+            run.offer(self.known)
+        return run
 
 
 def _checkpoint(given: str | Path | Checkpoint | None) -> Checkpoint | None:
@@ -278,10 +305,12 @@ class Run:
         self._reported = -np.inf
         self._interrupted = False
         self._ears = Ears(self.interrupt)
+        self._open = ExitStack()
         LOGGER.info("%s on %r", method, problem)
 
     def __enter__(self) -> Self:
         self._ears.open()
+        self._open.enter_context(matrix_threads(self.tools.threads))
         return self
 
     def __exit__(
@@ -290,6 +319,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        self._open.close()
         self._ears.close()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._interrupted = True

@@ -64,6 +64,27 @@ class Weighting:
         weights = self.respond(outputs)
         return np.asarray(np.einsum("nm,nm->n", weights, outputs))
 
+    def range(self, low: Array, high: Array) -> tuple[float, float]:
+        """Range of the function where outputs lie between two ends, (num_outputs,).
+
+        Up to rounding.
+        """
+        ends = self.weights * low, self.weights * high
+        least, most = float(np.minimum(*ends).sum()), float(np.maximum(*ends).sum())
+        for places, risk in self.groups:
+            at = list(places)
+            below, above = risk.range(low[at], high[at])
+            least, most = least + below, most + above
+        return least, most
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Outputs that the function depends on, (num_outputs,)."""
+        found = np.asarray(self.weights != 0.0)
+        for places, _ in self.groups:
+            found[list(places)] = True
+        return found
+
     @property
     def lowest(self) -> Array:
         """Below which no weight is, (num_outputs,)."""
@@ -101,14 +122,20 @@ class PredictionLimits:
         One for each limit.
     least
         (num_limits,)
+    slack
+        How far a point may miss each limit, (num_limits,); ``None`` for what
+        `Canonical.slack` says. Parts of a problem keep that of the whole.
     """
 
     functions: tuple[Weighting, ...] = ()
     least: Array = field(default_factory=lambda: np.zeros(0))
+    slack: Array | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", tuple(self.functions))
         object.__setattr__(self, "least", frozen(self.least))
+        if self.slack is not None:
+            object.__setattr__(self, "slack", frozen(self.slack))
 
     @property
     def count(self) -> int:

@@ -335,6 +335,28 @@ nb::tuple bound_signs(const Signs& signs, const Matrix& nodes, double cutoff) {
                         owned(points, {count, d}));
 }
 
+// The multipliers that prove the bounds of nodes of signs: of the neurons, then of the
+// half-spaces. For certificates.
+nb::ndarray<nb::numpy, double> sign_multipliers(const Signs& signs, const Matrix& nodes,
+                                                double cutoff) {
+  const std::size_t count = nodes.shape(0), stride = signs.stride();
+  const Model& model = signs.model();
+  const std::size_t each = model.neurons + model.set.half_spaces();
+  check_stride(nodes, stride);
+  double* out = new double[count * each + 1]();
+  std::vector<double> row(stride), point(model.inputs);
+  std::vector<char> scratch(signs.scratch_bytes());
+  for (std::size_t i = 0; i < count; ++i) {
+    std::copy(nodes.data() + i * stride, nodes.data() + (i + 1) * stride, row.begin());
+    Outcome outcome;
+    outcome.point = point.data();
+    outcome.multipliers = out + i * each;
+    double* node = row.data();
+    signs.bound(cutoff, &node, 1, &outcome, scratch.data());
+  }
+  return owned(out, {count, each});
+}
+
 // The bound that any multipliers prove; for tests.
 double proved(const Signs& signs, const nb::ndarray<const std::uint8_t, nb::ndim<1>>& allowed,
               const Vector& lambda, double share) {
@@ -407,6 +429,8 @@ NB_MODULE(_kernel, m) {
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
   m.def("lines", &lines, nb::arg("kind"), nb::arg("alpha"), nb::arg("lower"),
         nb::arg("upper"));
+  m.def("sign_multipliers", &sign_multipliers, nb::arg("signs"), nb::arg("nodes"),
+        nb::arg("cutoff"));
   m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),
         nb::arg("cutoff"));
   nb::class_<Scheme>(m, "Scheme");

@@ -267,6 +267,7 @@ struct Outcome {
   bool wanted = false;          // true if such rows would help
   double value = 0.0;           // objective at `point`
   double* point = nullptr;
+  double* multipliers = nullptr;  // of a node of signs: neurons, then half-spaces; or null
 };
 
 // Optional detail for tests: one row per lane.

@@ -407,8 +407,11 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     outcome.fate = Fate::stuck;
     for (int p = 0; p < d; ++p) {
       const double low = w.lower[p][lane], high = w.upper[p][lane];
-      const double middle = 0.5 * (low + high), score = w.score[p][lane];
+      const double middle = 0.5 * (low + high);
       if (!(low < middle && middle < high)) continue;
+      double score = w.score[p][lane];
+      // A score that overflowed must not choose the same input for ever.
+      if (std::isnan(score)) score = (high - low) / (model.set.upper[p] - model.set.lower[p]);
       if (score > most || outcome.place < 0) {
         most = score;
         outcome.place = p;

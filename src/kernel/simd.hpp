@@ -20,7 +20,8 @@ inline Vec splat(double x) { return x - Vec{}; }
 inline Vec vmax(Vec a, Vec b) { return (Vec)_mm512_max_pd((__m512d)a, (__m512d)b); }
 inline Vec vmin(Vec a, Vec b) { return (Vec)_mm512_min_pd((__m512d)a, (__m512d)b); }
 inline Vec vabs(Vec a) { return (Vec)_mm512_abs_pd((__m512d)a); }
-// Two Newton steps from 14 bits: within a few units in the last place.
+// Two Newton steps from 14 bits: within a few units in the last place. The reciprocal of
+// b must be finite.
 inline Vec ratio(Vec a, Vec b) {
   __m512d x = _mm512_rcp14_pd((__m512d)b);
   const __m512d two = _mm512_set1_pd(2.0);

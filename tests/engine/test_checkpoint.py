@@ -26,12 +26,17 @@ BOX = Domain([-1.0] * 4, [1.0] * 4)
 SETS = {
     "box": BOX,
     "rows": BOX.constrained(["x0 + x1 + x2 + x3 == 0.5", "x0 - x1 <= 0.7"]),
-    "whole": ennopt.Domain([-2.0] * 4, [2.0] * 4).constrained(["x0 + x1 <= 1"]),
+    "a wider box": Domain([-2.0] * 4, [2.0] * 4).constrained(["x0 + x1 <= 1"]),
 }
 
 
-def ensemble(widths=(14, 12), seed=3):
+def ensemble(widths=(16, 16), seed=3):
     return random_ensemble(np.random.default_rng(seed), 2, 4, widths)
+
+
+def hard():
+    """An ensemble with 7 inputs that takes a hundred thousand nodes."""
+    return random_ensemble(np.random.default_rng(5), 3, 7, (20, 20, 20))
 
 
 @pytest.mark.parametrize("kind", SETS)
@@ -41,7 +46,7 @@ def test_a_run_in_pieces_ends_like_one_in_a_whole(method, kind, tmp_path):
     whole = ennopt.maximize(model, domain, method=method, threads=1, gap=1e-6)
     assert whole.status is Status.OPTIMAL
     bound, value, pieces, nodes = math.inf, -math.inf, 0, 0
-    step = max(40, whole.nodes // 5)
+    step = whole.nodes // 5
     while True:
         pieces += 1
         result = ennopt.maximize(
@@ -67,8 +72,8 @@ def test_a_run_in_pieces_ends_like_one_in_a_whole(method, kind, tmp_path):
 
 
 def test_nodes_that_are_handed_out_are_saved(tmp_path):
-    model, file = ensemble((24, 24), seed=5), tmp_path / "state"
-    domain = Domain([-1.0] * 4, [1.0] * 4)
+    model, file = hard(), tmp_path / "state"
+    domain = Domain([-1.0] * 7, [1.0] * 7)
     states = []
 
     class Watching(Checkpoint):
@@ -84,7 +89,7 @@ def test_nodes_that_are_handed_out_are_saved(tmp_path):
     assert result.status is Status.OPTIMAL
     assert len(states) > 2
     rng = np.random.default_rng(0)
-    points = rng.uniform(-1.0, 1.0, (2000, 4))
+    points = rng.uniform(-1.0, 1.0, (2000, 7))
     values = model(points).ravel()
     from ennopt.canonical import Canonical
     from ennopt.engine.nodes import NodeModel, Nodes
@@ -116,14 +121,14 @@ def test_risk_and_limits_go_on_too(method, tmp_path):
 
 COMMAND = [
     sys.executable, "-m", "ennopt", "solve", "model.npz", "--method", "box", "--quiet",
-    "--json", "--checkpoint", "state", "--checkpoint-interval", "0.05", "--gap", "1e-7",
-    "--threads", "1", "--certificate", "proof",
+    "--json", "--checkpoint", "state", "--checkpoint-interval", "0.05", "--gap", "1e-3",
+    "--threads", "1",
 ]  # fmt: skip
 
 
-def test_a_killed_run_goes_on_and_its_proof_is_whole(tmp_path):
-    model = random_ensemble(np.random.default_rng(5), 3, 4, (20, 20))
-    model.on_box([-1.0] * 4, [1.0] * 4).save(tmp_path / "model.npz")
+def test_a_killed_run_goes_on(tmp_path):
+    model = hard()
+    model.on_box([-1.0] * 7, [1.0] * 7).save(tmp_path / "model.npz")
     file, bounds = tmp_path / "state", []
     for _ in range(2):
         before = file.read_bytes() if file.exists() else b""
@@ -140,9 +145,17 @@ def test_a_killed_run_goes_on_and_its_proof_is_whole(tmp_path):
     answer = json.loads(done.stdout)
     assert answer["status"] == "optimal" and answer["nodes"] > bounds[1][0]
     assert any("Went on from state" in note for note in answer["notes"])
-    whole = ennopt.maximize(model, BOX, method="box", gap=1e-7, threads=1)
-    assert answer["value"] == pytest.approx(whole.value, rel=1e-6)
-    verdict = ennopt.verify(tmp_path / "proof", model)
+    whole = ennopt.maximize(model, [(-1, 1)] * 7, method="box", threads=1)
+    assert answer["value"] == pytest.approx(whole.value, rel=1e-3)
+
+
+def test_the_proof_of_a_run_in_pieces_is_whole(tmp_path):
+    model, file, proof = ensemble(), tmp_path / "state", tmp_path / "proof"
+    asked = dict(method="box", threads=1, checkpoint=file, certificate=proof)
+    first = ennopt.maximize(model, BOX, **asked, node_limit=100)
+    assert first.status is Status.NODE_LIMIT
+    assert ennopt.maximize(model, BOX, **asked).status is Status.OPTIMAL
+    verdict = ennopt.verify(proof, model)
     assert verdict, verdict.reason
 
 
@@ -220,9 +233,8 @@ def limited(size):
 def test_a_state_that_cannot_be_saved_ends_no_run(tmp_path):
     model = random_ensemble(np.random.default_rng(5), 3, 4, (20, 20))
     model.on_box([-1.0] * 4, [1.0] * 4).save(tmp_path / "model.npz")
-    command = [part for part in COMMAND if part not in ("--certificate", "proof")]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limited(64)
+        COMMAND, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limited(64)
     )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

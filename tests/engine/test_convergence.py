@@ -1,6 +1,5 @@
 """Every search ends: tiny networks, frozen bounds, deep ones, gaps below rounding."""
 
-import itertools
 import math
 from pathlib import Path
 
@@ -17,36 +16,22 @@ from ennopt.network import Ensemble, Network, read_npz
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
-from oracles import random_network
+from oracles import random_network, tiny_network
 
 BOTH = pytest.mark.parametrize(
     "method", [BoxSearch(), NeuronSearch()], ids=["box", "neurons"]
 )
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
+SETS = kernel().instruction_sets() if kernel() else []
 DATA = Path(__file__).parent.parent / "data"
 
 
 def tiny(seed):
     """One to three layers of up to eight neurons on up to twelve inputs."""
-    rng = np.random.default_rng(seed)
-    d, depth = int(rng.integers(1, 13)), int(rng.integers(1, 4))
-    sizes = [d, *(int(n) for n in rng.integers(1, 9, size=depth)), 1]
-    kind = int(rng.integers(0, 3))
-    weights, biases = [], []
-    for n, m in itertools.pairwise(sizes):
-        if kind == 0:
-            w, b = rng.uniform(-0.5, 0.5, (m, n)), rng.uniform(-0.5, 0.5, m)
-        elif kind == 1:
-            w, b = rng.normal(size=(m, n)) * np.sqrt(2 / n), rng.normal(size=m) * 0.3
-        else:  # kinks that coincide, flat maxima, dead neurons
-            w = rng.integers(-1, 2, (m, n)).astype(float)
-            b = rng.integers(-1, 2, m).astype(float)
-        weights.append(w)
-        biases.append(b)
-    return Canonical.sum_of(
-        [Network(tuple(weights), tuple(biases))], Domain([-1.0] * d, [1.0] * d)
-    )
+    net = tiny_network(np.random.default_rng(seed), 8, (1, 13))
+    d = net.num_inputs
+    return Canonical.sum_of([net], Domain([-1.0] * d, [1.0] * d))
 
 
 def nodes_to_prove(problem, scheme, most, plain=False):
@@ -84,6 +69,21 @@ def test_a_bound_that_froze_under_an_old_cut_moves(method):
     result = method.solve(problem, Tools(Limits(nodes=500)))
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(0.7248432, abs=1e-4)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", SETS)
+def test_a_neuron_without_weights_does_not_hide_what_to_split(name):
+    """The reciprocal of its range overflowed, and the first input was always split."""
+    shapes = [(15, 3), (8, 15), (9, 8), (1, 9)]
+    for seed in (3, 13, 35):
+        rng = np.random.default_rng(seed)
+        weights = [rng.integers(-1, 2, s).astype(float) for s in shapes]
+        biases = [rng.integers(-1, 2, s[0]).astype(float) for s in shapes]
+        weights[0][2] = biases[0][2] = 0.0
+        net = Network(tuple(weights), tuple(biases))
+        problem = Canonical.sum_of([net], Domain([-1.0] * 3, [1.0] * 3))
+        nodes_to_prove(problem, Boxes(instruction_set=name), 200)
 
 
 @COMPILED

@@ -21,7 +21,7 @@ from ennopt.paper.two_phase import TwoPhase
 from ennopt.result import Status
 from ennopt.risk import Worst
 from ennopt.run import Tools
-from oracles import random_network
+from oracles import random_network, smooth_network
 
 BOX = Domain([-1.0, -1.0], [1.0, 1.0])
 
@@ -29,7 +29,7 @@ BOX = Domain([-1.0, -1.0], [1.0, 1.0])
 def cases():
     rng = np.random.default_rng(0)
     one, three = random_network(rng), random_network(rng, num_outputs=3)
-    limits = PredictionLimits((Weighting([1.0]),), [0.0])
+    limits = PredictionLimits((Weighting([1.0]),), [-1.0])
     worst = Weighting([0.0] * 3, (((0, 1, 2), Worst()),))
     yield Feature.WEIGHTS, Canonical((one,), BOX, weighting=Weighting([2.0]))
     yield Feature.OUTPUTS, Canonical((three,), BOX)
@@ -42,11 +42,28 @@ CASES = pytest.mark.parametrize(
 )
 
 
+METHODS = (NeuronSearch(), BigM(), BranchAndCut(), TwoPhase())
+
+
 @CASES
-def test_methods_refuse_what_they_cannot_handle_by_name(feature, problem):
+def test_methods_handle_a_feature_or_refuse_it_by_name(feature, problem):
     assert problem.features == {feature}
-    for method in (BigM(), BranchAndCut(), TwoPhase()):
-        with pytest.raises(UnsupportedProblemError, match=feature.value):
+    best = BoxSearch().solve(problem, Tools())
+    for method in METHODS:
+        if feature in method.handles:
+            found = method.solve(problem, Tools())
+            assert found.status is best.status is Status.OPTIMAL
+            assert found.value == pytest.approx(best.value, rel=2e-4)
+        else:
+            with pytest.raises(UnsupportedProblemError, match=feature.value):
+                method.solve(problem, Tools())
+
+
+def test_big_m_models_are_for_relu_alone():
+    rng = np.random.default_rng(0)
+    problem = Canonical.sum_of([smooth_network(rng, 2, (3,), ["tanh"])], BOX)
+    for method in METHODS:
+        with pytest.raises(UnsupportedProblemError, match=Feature.ACTIVATIONS.value):
             method.solve(problem, Tools())
 
 

@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from ennopt.domain import Domain
 from ennopt.engine.concretise import HalfSpaces, argument, clip, empty, support
 from ennopt.engine.lines import FirstLayer, anchored_lines, mix
-from ennopt.engine.node import bound_nodes
+from ennopt.engine.node import bound_nodes, branch
 from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
 from oracles import (
     DEGENERATE,
@@ -262,3 +262,13 @@ def test_a_domain_that_is_one_point_gets_its_value(rng):
     assert bound_nodes(model, NodeSettings(), root, -np.inf).fate[0] == Fate.STUCK
     value = ensemble(domain.lower)[0]
     assert value <= root.bound[0] <= value + 1e-9
+
+
+def test_scores_that_are_no_numbers_split_the_widest_input(rng):
+    ensemble, domain = random_ensemble(rng, 1, 3, (4,)), Domain([0, 0, 0], [8, 1, 2])
+    model = NodeModel(canonical(ensemble, domain))
+    nodes = Nodes.root(model)
+    nodes.lower, nodes.upper = np.zeros((1, 3)), np.array([[4.0, 0.9, 0.1]])
+    no = np.zeros(1, dtype=bool)
+    fate, place, _ = branch(model, nodes, np.full((1, 3), np.nan), no, no, no, no)
+    assert (fate[0], place[0]) == (Fate.SPLIT, 1)

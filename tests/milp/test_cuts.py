@@ -9,13 +9,14 @@ import pytest
 import oracles
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
+from ennopt.milp.building import ABSENT
 from ennopt.milp.cuts import (
     BendersCuts,
     IdealCuts,
     benders_inequality,
     most_violated,
 )
-from ennopt.milp.formulation import ABSENT, big_m
+from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import Highs
 from ennopt.milp.solver import MilpStatus
 from ennopt.network import Ensemble, Network

@@ -11,7 +11,8 @@ import oracles
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.milp.formulation import ABSENT, big_m, sub_network
+from ennopt.milp.building import ABSENT
+from ennopt.milp.formulation import big_m, sub_network
 from ennopt.milp.highs import HotLp
 from ennopt.milp.scaling import normalized
 from ennopt.network import Network
@@ -91,11 +92,13 @@ def test_infinite_bounds_are_refused_by_name():
         big_m(problem, bounds)
 
 
-def test_several_outputs_are_refused():
+def test_several_outputs_are_added_up():
     ensemble = oracles.random_ensemble(np.random.default_rng(0), num_outputs=2)
     problem = oracles.members(ensemble, Domain([0, 0], [1, 1]))
-    with pytest.raises(ValueError, match="one output"):
-        big_m(problem, problem.root)
+    made = big_m(problem, problem.root)
+    x = np.array([0.3, 0.8])
+    total = sum(member(x).sum() for member in ensemble.members)
+    assert made.model.value(made.assignment(x)) == pytest.approx(total)
 
 
 @settings(max_examples=25, deadline=None)

@@ -85,14 +85,16 @@ def test_a_second_run_repeats_nothing_and_writes_nothing(folder):
 
 
 def test_a_pattern_chooses_runs_and_the_next_call_does_the_rest(folder):
-    first, _ = run_all(folder, only="* SCIP")
+    first, shown = run_all(folder, only="* SCIP")
     assert (first.ran, first.kept) == (3, 0)
+    assert "3/3" in shown and "/6" not in shown  # nobody asked for the others
     assert {run["label"] for run in first.results.done} == {"SCIP"}
     study = read_study(folder / "study.toml")
     said = forecast(study, folder / "out", folder / "instances", 2)
     assert "all: 3 of 6 runs left, 2 at a time" in said
-    rest, _ = run_all(folder)
+    rest, shown = run_all(folder)
     assert (rest.ran, rest.kept) == (3, 3)
+    assert "6/6" in shown and "/3" not in shown
 
 
 def test_a_changed_method_does_not_reuse_old_results(folder):

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ennopt.activations.envelope import TINY as TINY
 from ennopt.activations.envelope import UNIT as UNIT
 from ennopt.network import Array, Network
 
@@ -42,6 +41,10 @@ ROUNDINGS_PER_LINE = 128
 
 UPWARD = 1.0 + 1e-12
 """Makes up for the rounding of a size itself."""
+
+LEAST_SIZE = 1e-290
+"""Floor of a size. What is divided by a rounding error, such as the range of a neuron
+without weights, must not underflow: the reciprocals of the kernel would overflow."""
 
 
 def relative_error(
@@ -65,7 +68,7 @@ def row_sizes(weights: Array, biases: Array, reach: Array) -> Array:
 
     They bound the absolute pre-activations, too.
     """
-    return (np.abs(weights) @ reach + np.abs(biases)) * UPWARD + TINY
+    return (np.abs(weights) @ reach + np.abs(biases)) * UPWARD + LEAST_SIZE
 
 
 def network_sizes(

@@ -1,14 +1,17 @@
 """Repeat the proof of a certificate, with bounds and rounding margins of its own.
 
-Three things are checked. The point is in the feasible set. Its value, by a forward pass
-of our own, is the one claimed, up to the rounding of two forward passes. And no point
-is better than the bound: starting with the whole set, each piece is bounded; a piece
-whose bound is above the claim is split, where the certificate advises it or, below the
-leaves of its tree, where our own relaxation is least accurate. The two halves of a
-piece cover it, so all pieces cover the set, whatever the certificate says.
+Three things are checked. The point is in the feasible set and meets the limits. Its
+value, by a forward pass of our own, is the one claimed, up to the rounding of two
+forward passes. And no point is better than the bound: starting with the whole set, each
+piece is bounded; a piece whose bound is above the claim is split, where the certificate
+advises it or, below the leaves of its tree, where our own relaxation is least accurate.
+The two parts of a piece cover it, so all pieces cover the set, whatever the certificate
+says. Bounds of neurons that a certificate states are lemmas, proved in the same way
+before they are used.
 
 What is proved: the claim for the exact sum of the networks, computed with real numbers
-from the weights as they are stored, at every point that `Domain.feasible` accepts.
+from the weights as they are stored, at every point that `Domain.feasible` accepts and
+that misses no limit by more than its slack. All bounds are those of `core`.
 """
 
 from __future__ import annotations
@@ -20,17 +23,28 @@ from typing import Any
 
 import numpy as np
 
-from ennopt.certificate.pieces import Pieces, Prover
-from ennopt.certificate.record import Certificate, fingerprint
-from ennopt.certificate.relaxation import LARGEST, Relaxation, stacks_of
+from ennopt.certificate.core import (
+    LARGEST,
+    Model,
+    Pieces,
+    Prover,
+    Stack,
+    functions_of,
+    upper_lines,
+)
+from ennopt.certificate.record import CHORD, OWN, STEEP, Certificate, Lemma, Tree
 from ennopt.domain import Domain
-from ennopt.network import Array, Ensemble
+from ennopt.network import Array
+from ennopt.weighting import Weighting
 
 BATCH = 128
 """Pieces bounded at once: what they need then fits a processor's cache."""
 
 ROUND = 16 * BATCH
 """Pieces bounded between two reports, and in one unit of parallel work."""
+
+CLIPPED_SHARE = 0.5
+"""A piece whose volume a clip reduced to less is bounded again before it is split."""
 
 OWN_FACTOR, OWN_PIECES = 64, 100_000
 """A check gives up after so many pieces for each node of the certificate, and so many
@@ -52,9 +66,11 @@ class Verdict:
     pieces
         How many pieces were bounded.
     leaves
-        Leaves of the certificate's tree.
+        Leaves of the certificate's trees.
     domain
         The feasible set that the claim is about.
+    limits
+        The limits on predictions that it is about, in words.
     """
 
     verified: bool
@@ -64,6 +80,7 @@ class Verdict:
     pieces: int
     leaves: int
     domain: Domain
+    limits: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verified
@@ -77,36 +94,90 @@ class Checked:
     waiting: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """Everything that a round of the check needs: plain data."""
+class _Failed(Exception):  # noqa: N818 - it says what failed, it is no defect
+    """Why a claim is not verified."""
 
-    ensemble: Ensemble
-    certificate: Certificate
 
-    def prover(self) -> Prover:
-        claim = self.certificate
-        sign = 1.0 if claim.sense == "max" else -1.0
-        stacks = stacks_of(self.ensemble, claim.output, sign)
-        relaxation = Relaxation(stacks, claim.domain.lower, claim.domain.upper)
-        return Prover(relaxation, claim.domain, sign * claim.bound)
+class _Proof:
+    """A claim or a lemma, ready to be proved: plain data, for other processes, too.
+
+    Parameters
+    ----------
+    prover, tree
+        What to prove, and advice.
+    words
+        What is bounded.
+    sign
+        -1 if a minimum is claimed.
+    """
+
+    def __init__(self, prover: Prover, tree: Tree, words: str, sign: float) -> None:
+        self.prover, self.tree, self.words, self.sign = prover, tree, words, sign
+        # Of a split among all splits, from 1; of a leaf among all leaves, from 0.
+        self.ranks = np.cumsum(tree.codes > 0, dtype=np.int64)
+        self.leaf = np.cumsum(tree.codes == 0, dtype=np.int64) - 1
+        self.slopes = np.zeros(tree.kinds.shape, np.float32)
+        self.slopes[tree.kinds == OWN] = tree.slopes
+        model, rows = prover.model, len(prover.rows)
+        places = int(model.reach.size + model.sizes.size)
+        if int(tree.codes.max()) > places:
+            raise _Failed(
+                f"Expected splits of {places} inputs and neurons, got number "
+                f"{int(tree.codes.max()) - 1}."
+            )
+        given = tree.kinds.shape[1], tree.multiples.shape[1]
+        if tree.kinds.shape[0] and given != (model.sizes.size, rows):
+            raise _Failed("Expected slopes for every neuron and every constraint.")
+
+    @property
+    def claimed(self) -> float:
+        """The bound, in the sense of the claim."""
+        return self.sign * self.prover.levels[0]
+
+    def follow(self, pieces: Pieces) -> tuple[Pieces, Pieces]:
+        """Walk down a tree whose leaves have slopes: what is left of these pieces.
+
+        First those that are not at leaves yet, then those at leaves and not proved.
+        """
+        codes = self.tree.codes[pieces.place].astype(np.intp)
+        inner, outer = codes > 0, codes == 0
+        parts, _ = self.prover.split(pieces[inner], codes[inner] - 1)
+        first = 2 * self.ranks[pieces.place[inner]] - 1
+        parts.place = np.concatenate([first, first + 1])
+        parts = parts[~np.any(parts.low > parts.high, axis=1)]  # nothing counts there
+        left = pieces[outer]
+        return parts, left[~(self.bounds(left) <= self.prover.levels[0])]
+
+    def bounds(self, pieces: Pieces) -> Array:
+        """Bounds of pieces at leaves, by the slopes of the certificate."""
+        leaf = self.leaf[pieces.place]
+        kinds, own = self.tree.kinds[leaf], self.slopes[leaf].astype(np.float64)
+        chord = upper_lines(pieces.low, pieces.high)[0]
+
+        def lines(columns: slice, r: Array) -> Array:
+            kind = kinds[:, columns]
+            a = np.where(kind == STEEP, r, own[:, columns])
+            return np.where(kind == CHORD, chord[:, columns] * r, a)
+
+        return self.prover.glance(
+            pieces, lines, self.tree.multiples[leaf].astype(np.float64)
+        )
 
 
 def check(
     certificate: Certificate,
-    ensemble: Ensemble,
     *,
     executor: Executor | None = None,
     workers: int = 1,
     progress: Callable[[Checked], Any] | None = None,
     most_pieces: float | None = None,
 ) -> Verdict:
-    """Repeat the proof of a certificate for a model.
+    """Repeat the proof of a certificate.
 
     Parameters
     ----------
-    certificate, ensemble
-        The claim, and what it is about.
+    certificate
+        The claim.
     executor, workers
         Anything with ``submit``, and how many rounds of work it does at once.
     progress
@@ -115,95 +186,243 @@ def check(
         Give up after so many pieces; ``None`` for 64 per node of the certificate and
         100,000 more.
     """
-    leaves = (certificate.codes.size + 1) // 2
+    claim, problem = certificate, certificate.problem
+    trees = [*(lemma.tree for lemma in claim.lemmas), claim.tree]
+    counted = 0
+    most = most_pieces
+    if most is None:
+        most = OWN_PIECES + OWN_FACTOR * sum(tree.codes.size for tree in trees)
 
-    def verdict(verified: bool, reason: str, pieces: int = 0) -> Verdict:
-        claim = certificate
-        return Verdict(
-            verified, reason, claim.value, claim.bound, pieces, leaves, claim.domain
-        )
-
-    if certificate.model != fingerprint(ensemble):
-        return verdict(False, "The certificate belongs to another model.")
-    if not all(member.is_relu for member in ensemble.members):
-        return verdict(False, "The checker has no bounds for activations beside ReLU.")
-    if certificate.domain.num_inputs != ensemble.num_inputs:
-        return verdict(False, "The certificate has another number of inputs.")
-    outputs = 1 if certificate.output is None else certificate.output.size
-    if outputs != ensemble.num_outputs:
-        return verdict(False, "The certificate has another number of outputs.")
-    work = _Work(ensemble, certificate)
-    prover = work.prover()
-    if not prover.relaxation.largest <= LARGEST:
-        return verdict(False, f"The network or the set has sums beyond {LARGEST:g}.")
-    wrong = _wrong_point(certificate, prover)
-    if wrong is not None:
-        return verdict(False, wrong)
-    if most_pieces is None:
-        most_pieces = OWN_PIECES + OWN_FACTOR * certificate.codes.size
-    waiting, failed, count = [prover.root()], None, 0
-    pending: set[Future[Any]] = set()
-    while (waiting or pending) and failed is None:
-        if executor is None or count < ROUND:
-            some = _taken(waiting, ROUND)
-            results = [_explored(work, prover, some)]
-        else:
-            while waiting and len(pending) < 2 * workers:
-                pending.add(
-                    executor.submit(_explored, work, None, _taken(waiting, BATCH))
-                )
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            results = [future.result() for future in done]
-        for bounded, rest, trouble in results:
-            count += bounded
-            failed = failed or trouble
-            if len(rest):
-                waiting.append(rest)
-        size = sum(len(part) for part in waiting)
-        if progress is not None and progress(Checked(count, size)):
-            failed = f"The check was stopped; {size:,} pieces were left."
-        if (waiting or pending) and count > most_pieces and failed is None:
-            failed = (
-                f"After {count:,} pieces {size:,} are not proved: the checker's bounds "
-                f"are too weak for this claim, or it is wrong. One is "
-                f"{_where(waiting[-1], -1) if waiting else 'under way'}."
+    def told(pieces: int, waiting: int) -> None:
+        nonlocal counted
+        counted += pieces
+        if progress is not None and progress(Checked(counted, waiting)):
+            raise _Failed(f"The check was stopped; {waiting:,} pieces were left.")
+        if waiting and counted > most:
+            raise _Failed(
+                f"After {counted:,} pieces {waiting:,} are not proved: the checker's "
+                "bounds are too weak for this claim, or it is wrong."
             )
-    for future in pending:
-        future.cancel()
-    if failed is not None:
-        return verdict(False, failed, count)
-    return verdict(True, _proved(certificate), count)
+
+    try:
+        prover = _prover(claim)
+        _expect_point(claim, prover)
+        for lemma in claim.lemmas:
+            proof, neuron = _lemma(prover, lemma)
+            _prove(proof, told, executor, workers)
+            ends = prover.model.high if lemma.sign > 0.0 else prover.model.low
+            better = min if lemma.sign > 0.0 else max
+            ends[0, neuron] = better(float(ends[0, neuron]), lemma.sign * lemma.bound)
+        words = "the objective"
+        _prove(_Proof(prover, claim.tree, words, _sign(claim)), told, executor, workers)
+        verified, reason = True, _proved(claim)
+    except _Failed as failure:
+        verified, reason = False, str(failure)
+    return Verdict(
+        verified, reason, claim.value, claim.bound, counted,
+        sum(tree.leaves for tree in trees), problem.domain,
+        tuple(limit.text for limit in problem.limits),
+    )  # fmt: skip
+
+
+def _sign(claim: Certificate) -> float:
+    return 1.0 if claim.problem.sense == "max" else -1.0
+
+
+def _prover(claim: Certificate) -> Prover:
+    problem = claim.problem
+    for function in problem.functions():
+        for term in function.terms:
+            if not all(member.is_relu for member in term.ensemble.members):
+                raise _Failed("The checker has no bounds for activations beside ReLU.")
+    stacks, functions, added = functions_of(problem)
+    model = Model(stacks, added, problem.domain.lower, problem.domain.upper)
+    if not model.largest <= LARGEST:
+        raise _Failed(f"The network or the set has sums beyond {LARGEST:g}.")
+    least = np.array([limit.least for limit in problem.limits])
+    # Two steps down: one for the rounding of the difference, one so that a point on the
+    # level itself is above it.
+    levels = np.nextafter(np.nextafter(least - claim.slack, -np.inf), -np.inf)
+    return Prover(
+        model, functions, [_sign(claim) * claim.bound, *levels.tolist()], problem.domain
+    )
+
+
+def about_neuron(
+    prover: Prover, stack: int, layer: int, neuron: int, sign: float, bound: float
+) -> tuple[Prover, int]:
+    """The claim that `sign` times a neuron is at most `bound`, and the neuron's column.
+
+    Ends that are known of the neurons before it are used.
+    """
+    model, whole = prover.model, prover.model.stacks[stack]
+    first, before = whole.columns[0].start, whole.columns[:layer]
+    row = sign * whole.weights[layer][neuron][None]
+    shift = sign * whole.biases[layer][neuron][None]
+    alone = Stack(
+        whole.weights[:layer], whole.biases[:layer], row, shift, np.abs(row),
+        np.abs(shift), tuple(slice(c.start - first, c.stop - first) for c in before),
+    )  # fmt: skip
+    part = Model([alone], 1, prover.domain.lower, prover.domain.upper)
+    known = slice(first, first + part.sizes.size)
+    part.low = np.maximum(part.low, model.low[:, known])
+    part.high = np.minimum(part.high, model.high[:, known])
+    smaller = Prover(part, [Weighting(np.ones(1))], [bound], prover.domain)
+    return smaller, whole.columns[layer].start + neuron
+
+
+def _lemma(prover: Prover, lemma: Lemma) -> tuple[_Proof, int]:
+    place = lemma.stack, lemma.layer, lemma.neuron
+    try:
+        smaller, column = about_neuron(prover, *place, lemma.sign, lemma.bound)
+    except IndexError as error:
+        raise _Failed("A lemma is about a neuron that there is not.") from error
+    if abs(lemma.sign) != 1.0 or min(place) < 0:
+        raise _Failed("A lemma is about a neuron that there is not.")
+    words = f"neuron {lemma.neuron} of layer {lemma.layer}"
+    return _Proof(smaller, lemma.tree, words, lemma.sign), column
+
+
+def _prove(
+    proof: _Proof, told: Callable[[int, int], None], executor: Executor | None,
+    workers: int,
+) -> None:  # fmt: skip
+    """Prove a claim or a lemma, or raise."""
+    waiting, count = [proof.prover.root()], 0
+    pending: set[Future[Any]] = set()
+    try:
+        while waiting or pending:
+            if executor is None or count < ROUND:
+                results = [_explored(proof, _taken(waiting, ROUND))]
+            else:
+                while waiting and len(pending) < 2 * workers:
+                    some = _taken(waiting, BATCH)
+                    pending.add(executor.submit(_explored, proof, some))
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                results = [future.result() for future in done]
+            for bounded, rest, trouble in results:
+                count += bounded
+                if trouble:
+                    raise _Failed(trouble)
+                if len(rest):
+                    waiting.append(rest)
+                size = sum(len(part) for part in waiting)
+                told(bounded, size + (BATCH * len(pending)))
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
+    """Bound pieces and their parts, at most `ROUND`; what is left, and what failed."""
+    waiting, count, prover = [pieces], 0, proof.prover
+    codes = proof.tree.codes
+    while waiting and count < ROUND:
+        some = _taken(waiting, BATCH)
+        some = some[np.arange(len(some))]
+        count += len(some)
+        if proof.tree.kinds.shape[0]:
+            inside = some.place >= 0
+            parts, failed = proof.follow(some[inside])
+            failed.place[:] = -1
+            if len(parts):
+                waiting.append(parts)
+            some = Pieces.joined([some[~inside], failed])
+            if not len(some):
+                continue
+        volume = _volume(some)
+        proved, bounds, points, scores = prover.prove(
+            some, every=bool(proof.tree.kinds.size)
+        )
+        left = np.flatnonzero(~proved)
+        if not left.size:
+            continue
+        trouble = _beaten(proof, points[left])
+        if trouble:
+            return count, some[:0], trouble
+        again = _volume(some[left]) < CLIPPED_SHARE * volume[left]
+        if again.any():
+            waiting.append(some[left[again]])
+        left = left[~again]
+        if not left.size:
+            continue
+        part, wanted = some[left], np.argmax(scores[left], axis=1)
+        code = np.where(part.place >= 0, codes[part.place], 0).astype(np.intp)
+        advised = code > 0
+        halves, can = prover.split(part, np.where(advised, code - 1, wanted))
+        if not can.all():  # the advice does not fit: split what is widest
+            widths = (part.upper - part.lower) / (
+                prover.domain.widths + np.finfo(float).tiny
+            )
+            inputs = np.where(can, np.where(advised, code - 1, wanted),
+                              np.argmax(widths, axis=1))  # fmt: skip
+            halves, can = prover.split(part, inputs)
+            if not can.all():
+                i = int(np.argmin(can))
+                bound = proof.sign * float(bounds[left][i])
+                return (
+                    count,
+                    some[:0],
+                    (
+                        f"The piece from {part.lower[i].tolist()} to "
+                        f"{part.upper[i].tolist()} cannot be split, and the bound of "
+                        f"{proof.words} there is {bound!r}, not {proof.claimed!r}."
+                    ),
+                )
+        first = np.where(advised, 2 * proof.ranks[part.place] - 1, -1)
+        halves.place = np.concatenate([first, np.where(advised, first + 1, -1)])
+        waiting.append(halves)
+    rest = Pieces.joined(waiting) if waiting else pieces[:0]
+    return count, rest, ""
+
+
+def _beaten(proof: _Proof, points: Array) -> str:
+    """A point that counts, if one of these does: then the claim is wrong."""
+    prover = proof.prover
+    values, errors = prover.values(points)
+    above = np.all(values - errors > np.array(prover.levels)[:, None], axis=0)
+    for i in np.flatnonzero(above).tolist():
+        if prover.domain.contains(points[i]):
+            return (
+                f"The bound {proof.claimed!r} of {proof.words} is wrong: the feasible "
+                f"input {points[i].tolist()} has the value "
+                f"{proof.sign * float(values[0, i])!r}."
+            )
+    return ""
+
+
+def _expect_point(claim: Certificate, prover: Prover) -> None:
+    """Raise if the point is not what the claim says."""
+    if claim.x is None:
+        return
+    domain, sign = claim.problem.domain, _sign(claim)
+    if claim.x.shape != domain.lower.shape or not domain.contains(claim.x):
+        raise _Failed("The point is not in the feasible set.")
+    values, errors = prover.values(claim.x[None])
+    found, error = float(values[0, 0]), float(errors[0, 0])
+    # The value claimed was rounded by another forward pass.
+    if not abs(sign * claim.value - found) <= 2.0 * error:
+        raise _Failed(
+            f"The point has the value {sign * found!r}, and the certificate claims "
+            f"{claim.value!r}."
+        )
+    if found - error > prover.levels[0]:
+        raise _Failed(f"The point itself is better than the bound {claim.bound!r}.")
+    for k, limit in enumerate(claim.problem.limits, start=1):
+        if not float(values[k, 0] + errors[k, 0]) > prover.levels[k]:
+            raise _Failed(f"The point does not meet {limit.text}.")
 
 
 def _proved(claim: Certificate) -> str:
     if claim.x is None and not np.isfinite(claim.bound):
         return "No input is feasible."
-    way = "exceed" if claim.sense == "max" else "fall below"
+    way = "exceed" if claim.problem.sense == "max" else "fall below"
     found = (
         "" if claim.x is None else f"The point has the value {claim.value:.8g}, and "
     )
     return (
         f"{found}{'no' if found else 'No'} feasible input can {way} {claim.bound:.8g}."
     )
-
-
-def _wrong_point(claim: Certificate, prover: Prover) -> str | None:
-    """What is wrong with the point, if anything."""
-    if claim.x is None:
-        return None
-    if claim.x.shape != claim.domain.lower.shape or not claim.domain.contains(claim.x):
-        return "The point is not in the feasible set."
-    sign = 1.0 if claim.sense == "max" else -1.0
-    values, errors = prover.relaxation.forward(claim.x[None])
-    # The value claimed was rounded by another forward pass.
-    if not abs(sign * claim.value - float(values[0])) <= 2.0 * float(errors[0]):
-        return (
-            f"The point has the value {sign * float(values[0])!r}, and the certificate "
-            f"claims {claim.value!r}."
-        )
-    if float(values[0]) - float(errors[0]) > sign * claim.bound:
-        return f"The point itself is better than the bound {claim.bound!r}."
-    return None
 
 
 def _taken(waiting: list[Pieces], most: int) -> Pieces:
@@ -221,69 +440,7 @@ def _taken(waiting: list[Pieces], most: int) -> Pieces:
     return Pieces.joined(taken)
 
 
-def _explored(
-    work: _Work, prover: Prover | None, pieces: Pieces
-) -> tuple[int, Pieces, str | None]:
-    """Bound pieces and their parts, at most `ROUND`; what is left, and what failed."""
-    prover = work.prover() if prover is None else prover
-    codes = work.certificate.codes
-    ranks = np.cumsum(codes > 0, dtype=np.int64)  # of a split among all splits, from 1
-    waiting, count = [pieces], 0
-    while waiting and count < ROUND:
-        some = _taken(waiting, BATCH)
-        some = some[np.arange(len(some))]
-        count += len(some)
-        proved, again, bounds, scores, points = prover.prove(some)
-        left = np.flatnonzero(~proved)
-        if not left.size:
-            continue
-        trouble = _beaten(work.certificate, prover, points[left])
-        if trouble is not None:
-            return count, some[:0], trouble
-        if again.any():
-            waiting.append(some[again])
-        left = np.flatnonzero(~proved & ~again)
-        if not left.size:
-            continue
-        part, wanted = some[left], np.argmax(scores[left], axis=1)
-        code = np.where(part.place >= 0, codes[part.place], 0).astype(np.intp)
-        advised = code > 0
-        halves, can = prover.split(part, np.where(advised, code - 1, wanted))
-        if not can.all():  # the advice does not fit: split what is widest
-            widest = np.argmax(prover.shares(part), axis=1)
-            inputs = np.where(can & advised, code - 1, np.where(can, wanted, widest))
-            halves, can = prover.split(part, inputs)
-            if not can.all():
-                i = int(np.argmin(can))
-                bound = float(bounds[left][i])
-                return count, some[:0], _stuck(work.certificate, part, i, bound)
-        first = np.where(advised, 2 * ranks[part.place] - 1, -1)
-        halves.place = np.concatenate([first, np.where(advised, first + 1, -1)])
-        waiting.append(halves)
-    rest = Pieces.joined(waiting) if waiting else pieces[:0]
-    return count, rest, None
-
-
-def _beaten(claim: Certificate, prover: Prover, points: Array) -> str | None:
-    """A feasible point that is better than the bound, if one of these is."""
-    sign = 1.0 if claim.sense == "max" else -1.0
-    values, errors = prover.relaxation.forward(points)
-    for i in np.flatnonzero(values - errors > sign * claim.bound).tolist():
-        if claim.domain.contains(points[i]):
-            return (
-                f"The bound {claim.bound!r} is wrong: the feasible input "
-                f"{points[i].tolist()} has the value {sign * float(values[i])!r}."
-            )
-    return None
-
-
-def _stuck(claim: Certificate, part: Pieces, i: int, bound: float) -> str:
-    sign = 1.0 if claim.sense == "max" else -1.0
-    return (
-        f"The piece {_where(part, i)} cannot be split, and its bound is "
-        f"{sign * bound!r}, not {claim.bound!r}."
-    )
-
-
-def _where(pieces: Pieces, i: int) -> str:
-    return f"from {pieces.lower[i].tolist()} to {pieces.upper[i].tolist()}"
+def _volume(pieces: Pieces) -> Array:
+    """Product of the widths, in units of nothing: only shares are asked for."""
+    width = pieces.upper - pieces.lower
+    return np.asarray(np.prod(np.where(width > 0.0, width, 1.0), axis=1))

@@ -1,14 +1,16 @@
 """What a certificate says, and how it is stored.
 
-A certificate claims: on this model and feasible set, this point has this value, and no
-feasible point has a better one than the bound. With it comes the tree of the search as
-advice: node by node the input that was split. The checker makes the pieces itself, so
-no advice can leave out a part of the set.
+A certificate claims: on these models and this feasible set, this point has this value,
+and no feasible point has a better one than the bound. With it comes the tree of the
+search as advice: node by node the input or the neuron that was split. A tree of neurons
+has slopes of lines for each leaf, and lemmas before it: bounds of neurons, each with a
+tree of its own. The checker makes the pieces itself, so no advice can leave out a part
+of the set.
 
-The file is a line ``ennopt certificate 1``, a line with the SHA-256 of all that
-follows, a line of JSON (claim, set, fingerprints), and the tree: for every node, level
-by level, 0 for a leaf or 1 plus the number of the input, in one byte (two for more than
-254 inputs), compressed by zlib.
+The file is a line ``ennopt certificate 2``, a line with the SHA-256 of all that
+follows, a line of JSON (claim, set, fingerprints, lengths), and arrays compressed by
+zlib: the trees, for every node, level by level, 0 for a leaf or 1 plus the number of
+what was split (an input, or the number of inputs plus a neuron), and the slopes.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import hashlib
 import json
 import math
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +32,91 @@ from ennopt.domain import Domain, Rows
 from ennopt.domain.regions import NearRows
 from ennopt.domain.values import Values
 from ennopt.network import Array, Ensemble, frozen
+from ennopt.problem import Combination, Limit, Problem, Term
+from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Risk, Worst
 from ennopt.sealed import read_sealed, write_sealed
 
-VERSION = 1
+VERSION = 2
 LARGEST_FILE = 2**30
 LARGEST_TREE = 2**28
 """Most nodes of a tree that is read."""
 
+LARGEST_SLOPES = 2**29
+"""Most slopes of leaves that are read."""
+
 Codes = npt.NDArray[np.unsignedinteger[Any]]
+Kinds = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+FLAT, STEEP, CHORD, OWN = 0, 1, 2, 3
+"""The slope of a neuron's line on a leaf: zero, its coefficient, that of the line
+through both ends of ReLU, or a number that is stated."""
+
+RISKS = {"Worst": Worst, "Cvar": Cvar, "Std": MeanMinusStd, "Mad": MeanMinusMad}
 
 
 class CertificateError(ValueError):
     """A file is damaged, is no certificate, or belongs to something else."""
+
+
+class OtherModelError(CertificateError):
+    """A certificate is about another model than the one given."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__("The certificate belongs to another model.")
+        self.domain = domain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Where a search was split, and lines for its leaves.
+
+    Parameters
+    ----------
+    codes
+        Level by level: 0 for a leaf, else 1 plus what was split.
+    kinds
+        Of the slopes of all neurons on each leaf, (num_leaves, num_neurons), `FLAT` and
+        so on; (0, 0) if the checker is to choose them.
+    slopes
+        Those that are `OWN`, leaf by leaf.
+    multiples
+        Of the half-spaces of the set on each leaf, (num_leaves, num_half_spaces).
+    """
+
+    codes: Codes
+    kinds: Kinds = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    slopes: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    multiples: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves."""
+        return (self.codes.size + 1) // 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lemma:
+    """A bound of a neuron: `sign` times its pre-activation is at most `bound`.
+
+    Parameters
+    ----------
+    stack, layer, neuron
+        Which one.
+    sign
+        1.0 for an upper bound, -1.0 for a lower one.
+    bound
+        What is proved.
+    tree
+        How.
+    """
+
+    stack: int
+    layer: int
+    neuron: int
+    sign: float
+    bound: float
+    tree: Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,66 +125,85 @@ class Certificate:
 
     Parameters
     ----------
-    sense
-        ``"max"`` or ``"min"``.
-    output
-        Coefficients of the outputs, ``None`` for the only one.
-    domain
-        The feasible set.
-    model
-        Fingerprint of the ensemble; see `fingerprint`.
+    problem
+        What the claim is about. In a file, ensembles are fingerprints: `read` needs
+        them.
+    slack
+        How far a point may miss each limit on predictions, (num_limits,).
     x, value
         The point and its value; ``None`` and NaN if no point was found.
     bound
         No feasible point is better; infinitely bad if there is no feasible point.
-    codes
-        The tree, level by level: 0 for a leaf, else 1 plus the input that was split.
+    tree
+        The tree of the search.
+    lemmas
+        Bounds of neurons that its proof needs, in order.
     """
 
-    sense: Literal["max", "min"]
-    output: Array | None
-    domain: Domain
-    model: str
+    problem: Problem
+    slack: Array
     x: Array | None
     value: float
     bound: float
-    codes: Codes
+    tree: Tree
+    lemmas: tuple[Lemma, ...] = ()
 
     def save(self, path: str | Path) -> int:
         """Write the certificate, at once or not at all; returns the number of bytes."""
-        wide = np.uint8 if self.domain.num_inputs < 255 else np.dtype("<u2")
-        tree = zlib.compress(self.codes.astype(wide).tobytes(), 6)
-        claim = {
-            "sense": self.sense,
-            "output": _numbers(self.output),
-            "model": self.model,
-            "set": _set_to_plain(self.domain),
-            "set_fingerprint": set_fingerprint(self.domain),
+        trees = [*(lemma.tree for lemma in self.lemmas), self.tree]
+        places = self.problem.domain.num_inputs + max(
+            [int(tree.codes.max(initial=0)) for tree in trees]
+        )
+        wide = "<u1" if places < 255 else "<u2" if places < 2**16 - 1 else "<u4"
+        arrays = [
+            np.concatenate([tree.codes.astype(wide) for tree in trees]),
+            np.concatenate([tree.kinds.ravel() for tree in trees]),
+            np.concatenate([tree.slopes.astype("<f4") for tree in trees]),
+            np.concatenate([tree.multiples.astype("<f4").ravel() for tree in trees]),
+        ]
+        claim = statement(self.problem) | {
+            "slack": _numbers(self.slack),
             "x": _numbers(self.x),
             "value": _number(self.value),
             "bound": _number(self.bound),
-            "nodes": int(self.codes.size),
-        }
-        body = json.dumps(claim, allow_nan=False).encode() + b"\n" + tree
+            "wide": wide,
+            "lengths": [int(array.size) for array in arrays],
+            "trees": [
+                [int(tree.codes.size), *tree.kinds.shape, int(tree.slopes.size),
+                 *tree.multiples.shape]
+                for tree in trees
+            ],
+            "lemmas": [
+                [lemma.stack, lemma.layer, lemma.neuron, lemma.sign, lemma.bound]
+                for lemma in self.lemmas
+            ],
+        }  # fmt: skip
+        packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 6)
+        body = json.dumps(claim, allow_nan=False).encode() + b"\n" + packed
         return write_sealed(Path(path), "certificate", VERSION, body)
 
     @classmethod
-    def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate.
+    def read(
+        cls, path: str | Path, models: Ensemble | Sequence[Ensemble]
+    ) -> Certificate:
+        """Read a certificate for a model, or several.
 
         Raises
         ------
         CertificateError
-            When the file is no certificate, of another version, or damaged.
+            When the file is no certificate, of another version, damaged, or about
+            another model.
         """
         path = Path(path)
         body = read_sealed(
             path, "certificate", VERSION, largest=LARGEST_FILE,
             option="ennopt solve --certificate", error=CertificateError,
         )  # fmt: skip
-        text, _, tree = body.partition(b"\n")
+        text, _, packed = body.partition(b"\n")
+        given = [models] if isinstance(models, Ensemble) else list(models)
+        known = {fingerprint(model): model for model in given}
         try:
-            return _parsed(json.loads(text), tree)
+            return _parsed(json.loads(text), packed, known)
         except CertificateError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
@@ -118,7 +213,68 @@ class Certificate:
             ) from error
 
 
-def _parsed(claim: Any, tree: bytes) -> Certificate:
+def statement(problem: Problem) -> dict[str, Any]:
+    """What a claim is about, in plain values: set, objective, limits, fingerprints."""
+    models = list(dict.fromkeys(fingerprint(e) for e in _ensembles(problem)))
+
+    def plain(function: Combination) -> dict[str, Any]:
+        terms = [
+            [models.index(fingerprint(term.ensemble)), _number(term.factor),
+             _numbers(None if term.output is None else np.asarray(term.output)),
+             _risk_to_plain(term.risk)]
+            for term in function.terms
+        ]  # fmt: skip
+        return {
+            "terms": terms,
+            "inputs": _numbers(function.inputs),
+            "constant": _number(function.constant),
+        }
+
+    return {
+        "sense": problem.sense,
+        "models": models,
+        "main": [models.index(fingerprint(problem.ensemble)),
+                 _numbers(None if problem.output is None
+                          else np.asarray(problem.output))],
+        "goal": plain(problem.goal),
+        "limits": [
+            [plain(limit.function), _number(limit.least), limit.text, limit.sign]
+            for limit in problem.limits
+        ],
+        "set": _set_to_plain(problem.domain),
+        "set_fingerprint": set_fingerprint(problem.domain),
+    }  # fmt: skip
+
+
+def difference(one: Problem, other: Problem | Domain) -> str:
+    """What two claims differ in, in a word or two; nothing if they are the same."""
+    domain = other.domain if isinstance(other, Problem) else other
+    if set_fingerprint(one.domain) != set_fingerprint(domain):
+        return "feasible set"
+    if not isinstance(other, Problem):
+        return ""
+    mine, yours = statement(one), statement(other)
+    for plain in (mine, yours):  # how a limit was put into words does not count
+        plain["limits"] = [entry[:2] for entry in plain["limits"]]
+    for name in ("sense", "goal", "limits", "models"):
+        if mine[name] != yours[name]:
+            return name
+    return ""
+
+
+def _ensembles(problem: Problem) -> list[Ensemble]:
+    terms = (term for function in problem.functions() for term in function.terms)
+    return [problem.ensemble, *(term.ensemble for term in terms)]
+
+
+def _risk_to_plain(risk: Risk | None) -> Any:
+    if risk is None:
+        return None
+    name = next(name for name, kind in RISKS.items() if type(risk) is kind)
+    return [name, *(getattr(risk, own.name) for own in fields(risk))]  # type: ignore[arg-type]
+
+
+def _parsed(claim: Any, packed: bytes, known: dict[str, Ensemble]) -> Certificate:
     domain = _set_from_plain(claim["set"])
     if set_fingerprint(domain) != claim["set_fingerprint"]:
         raise CertificateError(
@@ -126,42 +282,105 @@ def _parsed(claim: Any, tree: bytes) -> Certificate:
         )
     if claim["sense"] not in ("max", "min"):
         raise CertificateError(f"Expected 'max' or 'min', got {claim['sense']!r:.40}.")
-    nodes, x, output = claim["nodes"], claim["x"], claim["output"]
-    if not (isinstance(nodes, int) and 1 <= nodes <= LARGEST_TREE):
-        raise CertificateError(
-            f"Expected a tree of 1 to {LARGEST_TREE:,} nodes, got {nodes!r:.40}."
+    missing = [name for name in claim["models"] if name not in known]
+    if missing:
+        raise OtherModelError(domain)
+    models = [known[name] for name in claim["models"]]
+    at, output = claim["main"]
+    limits = tuple(
+        Limit(_function(plain, models), _finite(least), str(text), float(sign))
+        for plain, least, text, sign in claim["limits"]
+    )
+    problem = Problem(
+        models[at], domain, claim["sense"], None if output is None else _array(output),
+        _function(claim["goal"], models), limits,
+    )  # fmt: skip
+    slack, x = _array(claim["slack"]), claim["x"]
+    if slack.shape != (len(limits),) or not np.all(slack >= 0.0):
+        raise CertificateError("Expected a slack of zero or more for each limit.")
+    trees = _trees(claim, packed)
+    lemmas = claim["lemmas"]
+    if len(trees) != len(lemmas) + 1:
+        raise CertificateError("Expected a tree for each lemma and one for the claim.")
+    return Certificate(
+        problem=problem, slack=slack, x=None if x is None else _array(x),
+        value=_float(claim["value"]), bound=_float(claim["bound"]), tree=trees[-1],
+        lemmas=tuple(
+            Lemma(int(stack), int(layer), int(j), float(sign), _finite(bound), tree)
+            for (stack, layer, j, sign, bound), tree in zip(
+                lemmas, trees[:-1], strict=True)
+        ),
+    )  # fmt: skip
+
+
+def _function(plain: Any, models: list[Ensemble]) -> Combination:
+    terms = []
+    for at, factor, output, risk in plain["terms"]:
+        made = None if risk is None else RISKS[risk[0]](*map(_finite, risk[1:]))
+        vector = None if output is None else _array(output)
+        terms.append(Term(models[at], _finite(factor), vector, made))
+    return Combination(
+        tuple(terms), _array(plain["inputs"]), _finite(plain["constant"])
+    )
+
+
+def _trees(claim: Any, packed: bytes) -> list[Tree]:
+    """All trees; nothing is unpacked beyond what the lengths say."""
+    lengths, shapes = claim["lengths"], claim["trees"]
+    width = {"<u1": 1, "<u2": 2, "<u4": 4}[claim["wide"]]
+    most = (LARGEST_TREE, LARGEST_SLOPES, LARGEST_SLOPES, LARGEST_SLOPES)
+    for length, largest in zip(lengths, most, strict=True):
+        if not (isinstance(length, int) and 0 <= length <= largest):
+            raise CertificateError(
+                f"Expected arrays of at most {largest:,} numbers, got {length!r:.40}."
+            )
+    sizes = [
+        length * each for length, each in zip(lengths, (width, 1, 4, 4), strict=True)
+    ]
+    plain = zlib.decompressobj().decompress(packed, sum(sizes) + 1)
+    if len(plain) != sum(sizes):
+        raise CertificateError("Expected a complete tree, got one with pieces missing.")
+    arrays, start = [], 0
+    for size, kind in zip(sizes, (claim["wide"], "u1", "<f4", "<f4"), strict=True):
+        arrays.append(
+            np.frombuffer(plain, kind, size // np.dtype(kind).itemsize, start)
         )
-    codes = _tree(tree, nodes, 1 if domain.num_inputs < 255 else 2)
+        start += size
+    found, at = [], [0, 0, 0, 0]
+    for nodes, leaves, neurons, slopes, rows, half_spaces in shapes:
+        counts = nodes, leaves * neurons, slopes, rows * half_spaces
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise CertificateError(f"Expected lengths of a tree, got {counts!r:.60}.")
+        parts = [
+            array[i : i + n] for array, i, n in zip(arrays, at, counts, strict=True)
+        ]
+        at = [i + count for i, count in zip(at, counts, strict=True)]
+        _expect_tree(parts[0], nodes)
+        kinds = parts[1].reshape(leaves, neurons)
+        if (leaves, rows) != (0, 0) and (leaves, rows) != (((nodes + 1) // 2),) * 2:
+            raise CertificateError("Expected slopes for each leaf, or for none.")
+        if np.any(kinds > OWN) or np.count_nonzero(kinds == OWN) != slopes:
+            raise CertificateError("Expected a slope for each neuron that has its own.")
+        for numbers in parts[2:]:
+            if not np.isfinite(numbers).all():
+                raise CertificateError("Expected finite slopes and multiples.")
+        found.append(
+            Tree(parts[0], kinds, parts[2], parts[3].reshape(rows, half_spaces))
+        )
+    if at != list(lengths):
+        raise CertificateError("Expected lengths that add up, got others.")
+    return found
+
+
+def _expect_tree(codes: Codes, nodes: int) -> None:
     # In a complete tree every split has two nodes more, and none come from nowhere.
-    if codes.size != nodes or 1 + 2 * int(np.count_nonzero(codes)) != nodes:
+    if nodes < 1 or codes.size != nodes or 1 + 2 * np.count_nonzero(codes) != nodes:
         raise CertificateError(
             f"Expected a complete tree of {nodes:,} nodes, got one with pieces missing."
         )
     ranks = np.cumsum(codes > 0)
     if nodes > 1 and np.any(2 * ranks[:-1] < np.arange(1, nodes)):
         raise CertificateError("Expected a tree, got nodes that no split made.")
-    if int(codes.max()) > domain.num_inputs:
-        raise CertificateError(
-            f"Expected splits of {domain.num_inputs} inputs, got input "
-            f"{int(codes.max()) - 1}."
-        )
-    return Certificate(
-        sense=claim["sense"],
-        output=None if output is None else _array(output),
-        domain=domain,
-        model=str(claim["model"]),
-        x=None if x is None else _array(x),
-        value=_float(claim["value"]),
-        bound=_float(claim["bound"]),
-        codes=codes,
-    )
-
-
-def _tree(packed: bytes, nodes: int, width: int) -> Codes:
-    """The codes of a tree; no more than one too many, however much is packed."""
-    plain = zlib.decompressobj().decompress(packed, (nodes + 1) * width)
-    whole = plain[: len(plain) // width * width]
-    return np.frombuffer(whole, dtype=np.uint8 if width == 1 else np.dtype("<u2"))
 
 
 def fingerprint(ensemble: Ensemble) -> str:
@@ -196,6 +415,13 @@ def _float(number: Any) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise CertificateError(f"Expected a number, got {number!r:.40}.")
     return float(number)
+
+
+def _finite(number: Any) -> float:
+    found = _float(number)
+    if not math.isfinite(found):
+        raise CertificateError(f"Expected a finite number, got {number!r:.40}.")
+    return found
 
 
 def _numbers(array: Array | None) -> Any:

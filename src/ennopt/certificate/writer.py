@@ -1,31 +1,27 @@
-"""Listens to a box search, and makes a certificate of what it heard."""
+"""Listens to a search, and makes a certificate of what it heard."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from ennopt.canonical import Canonical, Feature
-from ennopt.certificate.record import Certificate, fingerprint
-from ennopt.engine.tree import Kind
+from ennopt.canonical import Canonical, Feature, UnsupportedProblemError, each_alone
+from ennopt.certificate.record import Certificate, Lemma, Tree
+from ennopt.certificate.splits import NONE, Whole, level_order, splits_of
+from ennopt.engine.compiled import kernel
+from ennopt.engine.schemes import Scheme, Signs
 from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.problem import Problem
-from ennopt.result import Result
+from ennopt.result import Result, Status
 
-NOT_CERTIFIED = {
-    Feature.ACTIVATIONS,
-    Feature.CONVEX,
-    Feature.LIMITS,
-    Feature.RISK,
-    Feature.OUTPUTS,
-    Feature.WEIGHTS,
-}
+NOT_CERTIFIED = {Feature.ACTIVATIONS, Feature.CONVEX}
 """What the checker has no bounds for."""
 
-Whole = npt.NDArray[np.int64]
+LEAST = 1e-140
+"""How much room a claim leaves at least: numbers below have no relative precision."""
 
 
 class Recorder:
@@ -51,16 +47,36 @@ class Recorder:
         check_place(self.path, "certificate")
         self._problem, self._canonical = problem, canonical
         self._splits: list[Whole] = []
+        self._scheme: Scheme | None = None
+
+    def plant(self, scheme: Scheme) -> None:
+        """A tree begins, of such nodes: forget what was heard of others."""
+        self._scheme, self._splits = scheme, []
+        if not isinstance(scheme, Signs):
+            return
+        more = self._canonical.features - {Feature.LINEAR_ROWS}
+        if more:
+            told = " and ".join(sorted(feature.value for feature in more))
+            raise UnsupportedProblemError(
+                f"Expected a sum over a box with linear constraints for a certificate "
+                f"of a search on neurons, got {told}. Use method='box', or leave the "
+                "certificate out."
+            )
+        if kernel() is None:
+            raise UnsupportedProblemError(
+                "Expected the compiled kernel for the certificate of a search on "
+                "neurons, got none. Use method='box', or leave the certificate out."
+            )
 
     def hear(self, lines: Array) -> None:
         """Take what a tree's journal told since the last time, (num_lines, 6)."""
-        splits = lines[lines[:, 0] == Kind.SPLIT]
+        splits = splits_of(lines)
         if len(splits):
-            self._splits.append(splits[:, [1, 2, 4]].astype(np.int64))
+            self._splits.append(splits)
 
     def told(self) -> Whole:
         """The splits heard so far: node, input, first child; (num_splits, 3)."""
-        return np.concatenate([np.zeros((0, 3), np.int64), *self._splits])
+        return np.concatenate([NONE, *self._splits])
 
     def remember(self, splits: Whole) -> None:
         """Take the splits of an earlier run that this one goes on from."""
@@ -69,46 +85,45 @@ class Recorder:
     def write(self, result: Result, gap: float) -> Certificate:
         """Write the certificate of a finished or interrupted run.
 
-        The bound claimed is the result's, or what the gap allows if that is more: the
-        checker's bounds are weaker than the search's, and the status `optimal` says no
-        more than that.
+        The bound claimed is the result's, or what the gap allows if that is more, which
+        is all that the status `optimal` says; of an interrupted run, what the gap
+        allows above its bound. The checker's bounds are weaker than the search's.
         """
         problem, sign = self._problem, self._canonical.sign
         bound = sign * result.bound
+        room = partial(self._canonical.tolerance, gap=gap)
+        if bound > -np.inf and result.status is not Status.OPTIMAL:
+            bound += max(room(bound), LEAST)
         if result.x is not None:
             value = sign * result.value
-            bound = max(bound, value + self._canonical.tolerance(value, gap))
-        else:
-            bound = max(bound, -np.inf)
+            bound = max(bound, value + max(room(value), LEAST))
+        tree, lemmas = Tree(level_order(self._splits)), tuple[Lemma, ...]()
+        if isinstance(self._scheme, Signs):
+            from ennopt.certificate.sign_writer import certified_signs
+
+            tree, lemmas = certified_signs(
+                problem, self._canonical, self._scheme, self.told(), sign * result.bound
+            )
         made = Certificate(
-            sense=problem.sense,
-            output=None if problem.output is None else np.asarray(problem.output),
-            domain=problem.domain,
-            model=fingerprint(problem.ensemble),
+            problem=problem,
+            slack=self._slack(),
             x=result.x,
             value=float("nan") if result.x is None else result.value,
             bound=sign * bound,
-            codes=level_order(self._splits, problem.domain.num_inputs),
+            tree=tree,
+            lemmas=lemmas,
         )
         made.save(self.path)
         return made
 
+    def _slack(self) -> Array:
+        """How far a point may miss each limit that the user stated, (num_limits,).
 
-def level_order(splits: list[Whole], num_inputs: int) -> npt.NDArray[np.uint16]:
-    """The tree of splits (node, input, first child) level by level; node 1 is the root.
-
-    Examples
-    --------
-    >>> level_order([np.array([[1, 3, 2], [3, 0, 4]])], 4)
-    array([4, 0, 1, 0, 0], dtype=uint16)
-    """
-    told = np.concatenate([np.zeros((0, 3), np.int64), *splits])
-    last = int(told.max(initial=1)) + 2
-    place, child = np.full(last, -1), np.zeros(last, np.int64)
-    place[told[:, 0]], child[told[:, 0]] = told[:, 1], told[:, 2]
-    nodes, levels = np.array([1]), []
-    while nodes.size:
-        levels.append(place[nodes] + 1)
-        first = child[nodes[place[nodes] >= 0]]
-        nodes = np.stack([first, first + 1], axis=1).ravel()
-    return np.concatenate(levels).astype(np.uint16)
+        The worst member's is a limit on each member here, and the widest slack counts.
+        """
+        found, at = [], 0
+        for limit in self._problem.limits:
+            parts = len(each_alone(limit.function))
+            found.append(float(self._canonical.slack[at : at + parts].max()))
+            at += parts
+        return np.array(found)

@@ -9,7 +9,9 @@ import re
 import sys
 from collections.abc import Sequence
 
+from ennopt.cli.explore import add_explore
 from ennopt.cli.models import add_convert, add_inspect, add_methods
+from ennopt.cli.several import add_alternatives, add_pareto, add_sensitivity
 from ennopt.cli.solve import EXIT_INTERRUPTED, add_solve
 from ennopt.cli.trust import add_check, add_verify
 from ennopt.convert import PredictorNotSupportedError
@@ -33,6 +35,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ennopt {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_solve(commands)
+    add_pareto(commands)
+    add_alternatives(commands)
+    add_sensitivity(commands)
+    add_explore(commands)
     add_verify(commands)
     add_check(commands)
     add_inspect(commands)

@@ -12,7 +12,7 @@ import numpy as np
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical, Feature
 from ennopt.cli.bounds import add_statements, given_place
-from ennopt.cli.solve import add_model
+from ennopt.cli.question import add_model
 from ennopt.columns import Group, Number
 from ennopt.convert import load
 from ennopt.domain import Domain

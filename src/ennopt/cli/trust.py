@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ennopt.api import verify
+from ennopt.network import shown
 from ennopt.options import positive_number, whole_number
 from ennopt.properties import HOLDS, UNKNOWN, VIOLATED, check_property
-from ennopt.run import available_cores
+from ennopt.run import available_cores, matrix_threads
 
 if TYPE_CHECKING:
     from ennopt.certificate.checker import Checked
@@ -65,6 +66,8 @@ def run_verify(options: argparse.Namespace) -> int:
     word = "Verified" if verdict else "Not verified"
     print(f"{word}: {verdict.reason}")
     print(f"  {verdict.domain!r}")
+    for limit in verdict.limits:
+        print(f"  where {shown(limit)}")
     print(f"  {verdict.pieces:,} pieces bounded, for {verdict.leaves:,} leaves")
     return 0 if verdict else EXIT_NOT_VERIFIED
 
@@ -74,7 +77,8 @@ def _processes(count: int) -> Iterator[Executor | None]:
     if count == 1:
         yield None
         return
-    with ProcessPoolExecutor(count) as pool:
+    # The processes are made when there is work: by then NumPy is held back here, too.
+    with matrix_threads(1), ProcessPoolExecutor(count) as pool:
         yield pool
 
 

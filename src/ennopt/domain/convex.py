@@ -63,6 +63,12 @@ class Convex(Protocol):
     def reordered(self, order: list[int]) -> Convex:
         """The same region of ``x[order]``."""
 
+    def moved(self, shift: Array) -> Convex:
+        """The region of all ``x - shift``."""
+
+    def on_units(self, units: Array) -> Convex:
+        """The region of all ``x / units``."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hull:
@@ -132,6 +138,21 @@ class Hull:
     def reordered(self, order: list[int]) -> Hull:
         """The same region of ``x[order]``."""
         return Hull(self.data[:, order])
+
+    def moved(self, shift: Array) -> Hull:
+        """The region of all ``x - shift``."""
+        return Hull(self.data - shift)
+
+    def on_units(self, units: Array) -> Hull:
+        """The region of all ``x / units``."""
+        return Hull(self.data / units)
+
+    def shares(self, x: Array) -> Array:
+        """How much of each row the nearest point of the hull has, (num_rows,)."""
+        found = np.zeros(len(self.data))
+        used, shares = _nearest(self.data / self.scale, x / self.scale)
+        found[used] = shares
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,6 +249,14 @@ class Ellipsoid:
         """The same region of ``x[order]``."""
         return Ellipsoid(self.middle[order], self.root[order], self.radius)
 
+    def moved(self, shift: Array) -> Ellipsoid:
+        """The region of all ``x - shift``."""
+        return Ellipsoid(self.middle - shift, self.root, self.radius)
+
+    def on_units(self, units: Array) -> Ellipsoid:
+        """The region of all ``x / units``."""
+        return Ellipsoid(self.middle / units, self.root / units[:, None], self.radius)
+
 
 def nearest(rows: Array, x: Array) -> Array:
     """The point of a convex hull nearest to x: Wolfe's minimum-norm point.
@@ -239,6 +268,12 @@ def nearest(rows: Array, x: Array) -> Array:
     x
         (num_inputs,)
     """
+    used, shares = _nearest(rows, x)
+    return np.asarray(x + shares @ (rows - x)[used])
+
+
+def _nearest(rows: Array, x: Array) -> tuple[list[int], Array]:
+    """The rows whose mixture is nearest to x, and their shares."""
     moved = rows - x
     scale = max(float(np.abs(moved).max(initial=0.0)) ** 2, 1e-300)
     used = [int(np.argmin((moved * moved).sum(axis=1)))]
@@ -265,8 +300,7 @@ def nearest(rows: Array, x: Array) -> Array:
                 break
             used = [r for r, keep in zip(used, kept.tolist(), strict=True) if keep]
             shares = shares[kept] / shares[kept].sum()
-    shares = shares / shares.sum()
-    return np.asarray(x + shares @ moved[used])
+    return used, shares / shares.sum()
 
 
 def _affine_minimum(corners: Array, scale: float) -> Array:

@@ -119,11 +119,20 @@ def read_text(path: Path, what: str) -> str:
         ) from error
 
 
-def _read_toml(path: Path) -> Stated:
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The table of a TOML file; `what` the file should hold, for the error."""
     try:
-        table = tomllib.loads(read_text(path, "a file of bounds"))
+        return tomllib.loads(read_text(path, what))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"Expected valid TOML, got {error} in {path.name}.") from error
+
+
+def _read_toml(path: Path) -> Stated:
+    return stated_in(read_toml(path, "a file of bounds"), path)
+
+
+def stated_in(table: dict[str, Any], path: Path) -> Stated:
+    """What the table of a file of bounds states; `read_bounds` tells its form."""
     said = _taken(table, path)
     if isinstance(table.get("bounds"), dict):
         bounds = table.pop("bounds")

@@ -61,7 +61,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join([*names[:SHOWN], *more])
 
 
-def unknown_name(name: str, names: Sequence[str]) -> str:
+def unknown_name(name: str, names: Sequence[str], what: str = "inputs") -> str:
     """The remedy for a name that no input has: the nearest one, and the list.
 
     Examples
@@ -73,7 +73,7 @@ def unknown_name(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name.lower(), list(by_letters), n=1)
     told = f"Did you mean {shown(by_letters[near[0]])}? " if near else ""
     unnamed = " (the model records no names)" * is_plain(names)
-    return f"{told}The inputs are {listed(names)}{unnamed}."
+    return f"{told}The {what} are {listed(names)}{unnamed}."
 
 
 def check_names(given: Sequence[str], names: Sequence[str]) -> None:

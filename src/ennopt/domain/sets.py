@@ -375,20 +375,20 @@ class Domain:
         )  # fmt: skip
 
     def moved(self, shift: Array) -> Domain:
-        """The set of all ``x - shift``: categories as plain rows, no convex regions."""
+        """The set of all ``x - shift``: categories as plain rows."""
         return replace(
             self, lower=self.lower - shift, upper=self.upper - shift,
             rows=self.linear.moved(shift), values=self.values.moved(shift), groups=(),
-            convex=(),
+            convex=tuple(convex.moved(shift) for convex in self.convex),
             regions=tuple(region.moved(shift) for region in self.regions),
         )  # fmt: skip
 
     def on_units(self, units: Array) -> Domain:
-        """The set of all ``x / units``: categories as plain rows, no convex regions."""
+        """The set of all ``x / units``: categories as plain rows."""
         return replace(
             self, lower=self.lower / units, upper=self.upper / units,
             rows=self.linear.on_units(units), values=self.values.on_units(units),
-            groups=(), convex=(),
+            groups=(), convex=tuple(convex.on_units(units) for convex in self.convex),
             regions=tuple(region.on_units(units) for region in self.regions),
         )  # fmt: skip
 

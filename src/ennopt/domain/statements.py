@@ -5,11 +5,12 @@ A text is read by the small parser below, never evaluated::
     statement:  sum (sign sum)+           sign is <=, >=, == or =
     sum:        product (("+" | "-") product)*
     product:    factor (("*" | "/") factor)*
-    factor:     ("+" | "-")* (number | name | "(" sum ")")
+    factor:     ("+" | "-")* (number | name | name "(" name ")" | "(" sum ")")
 
-A name is letters, digits, dots and underscores; any other stands in backticks. Numbers
-are computed as fractions, so that ``0.1*a + 0.2*a == 0.3*a`` is seen to say nothing,
-and rounded to float64 once, at the end.
+A name in parentheses after another one is a function of a prediction, where there are
+some. A name is letters, digits, dots and underscores; any other stands in backticks.
+Numbers are computed as fractions, so that ``0.1*a + 0.2*a == 0.3*a`` is seen to say
+nothing, and rounded to float64 once, at the end.
 """
 
 from __future__ import annotations
@@ -52,10 +53,13 @@ SAME = {"=": "==", "≤": "<=", "≥": ">="}
 COMPARISONS = {"<=": ">=", ">=": "<=", "==": "=="}
 """Each comparison, and what it becomes when its sides are exchanged."""
 
+FUNCTION = re.compile(r"[a-z]+\(.*\)")
+"""How a function of a prediction is named: ``std(strength)``."""
+
 JOINING = ("and", "or", "not", "if", "in")
 
 
-def read_statement(text: str, names: Sequence[str]) -> Rows:
+def read_statement(text: str, names: Sequence[str], things: str = "inputs") -> Rows:
     """The linear constraints that a text states, mostly one.
 
     Parameters
@@ -64,6 +68,8 @@ def read_statement(text: str, names: Sequence[str]) -> Rows:
         Such as ``"2*cement <= 900 + slag"`` or ``"100 <= a + b <= 200"``.
     names
         Of the inputs.
+    things
+        What has these names, for messages.
 
     Examples
     --------
@@ -81,7 +87,26 @@ def read_statement(text: str, names: Sequence[str]) -> Rows:
             f"Expected a constraint of at most {LONGEST_TEXT} characters, got "
             f"{len(text)}. Give it as a matrix instead."
         )
-    return _Reader(text, names).statement()
+    return _Reader(text, names, things).statement()
+
+
+def read_sum(
+    text: str, names: Sequence[str], things: str = "inputs"
+) -> tuple[Array, float]:
+    """The linear function that a text states: slopes (num_names,) and a constant.
+
+    Examples
+    --------
+    >>> slopes, constant = read_sum("3*slag - 0.1*cement + 2", ["cement", "slag"])
+    >>> slopes.tolist(), constant
+    ([-0.1, 3.0], 2.0)
+    """
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(
+            f"Expected an expression of at most {LONGEST_TEXT} characters, got "
+            f"{len(text)}."
+        )
+    return _Reader(text, names, things).function()
 
 
 def names_in(text: str) -> list[str]:
@@ -186,9 +211,10 @@ class _Side:
 class _Reader:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str, names: Sequence[str]) -> None:
+    def __init__(self, text: str, names: Sequence[str], things: str) -> None:
         self.text = text
         self.names = names
+        self.things = things
         self.columns = {name: j for j, name in enumerate(names)}
         self.tokens = list(self._tokens())
         self.at = 0
@@ -239,6 +265,18 @@ class _Reader:
             self._fail("Expected a comparison (<=, >= or ==), got none", "Add one.")
         return self._rows(sides)
 
+    def function(self) -> tuple[Array, float]:
+        """All of the text, without a comparison."""
+        form = self._sum(0)
+        if self.next.kind == "sign" and self.next.word in COMPARISONS:
+            self._refuse("a sum, not a comparison", self.next, "State it as a limit.")
+        if self.next.kind != "end":
+            self._misplaced()
+        slopes = np.zeros(len(self.names))
+        for j, slope in form.slopes.items():
+            slopes[j] = self._rounded(slope)
+        return slopes, self._rounded(form.constant)
+
     def _sum(self, depth: int) -> _Form:
         total = self._product(depth)
         while self.next.kind == "sign" and self.next.word in "+-":
@@ -263,7 +301,8 @@ class _Reader:
             elif by.slopes and total.slopes:
                 self._refuse(
                     "a linear constraint", whole,
-                    "Multiply inputs by numbers only.", "a product of inputs",
+                    f"Multiply {self.things} by numbers only.",
+                    f"a product of {self.things}",
                 )  # fmt: skip
             elif by.slopes:
                 factor, total = factor * total.constant, by
@@ -313,15 +352,25 @@ class _Reader:
         if token.word in self.columns:
             return self.columns[token.word]
         after = self.next
+        plain = [name for name in self.names if not FUNCTION.fullmatch(name)]
         if (after.kind, after.word) == ("sign", "("):
+            inner, close, *_ = [*self.tokens[self.at + 1 : self.at + 3], after, after]
+            whole = f"{token.word}({inner.word})"
+            if inner.kind == "name" and close.word == ")" and whole in self.columns:
+                self.at += 3
+                return self.columns[whole]
+            called = {n.partition("(")[0] for n in self.names if n not in plain}
+            words = ", ".join(f"{word}()" for word in sorted(called))
+            also = f", and {words} of a prediction," * bool(called)
             self._refuse(
                 "a linear constraint", token._replace(end=after.end),
-                "Only + - * / with numbers are understood.", "a function",
+                f"Only + - * / with numbers{also} are understood.", "a function",
             )  # fmt: skip
-        remedy = unknown_name(token.word, self.names)
-        if not all(re.fullmatch(PLAIN_NAME, name) for name in self.names):
+        remedy = unknown_name(token.word, plain, self.things)
+        if not all(re.fullmatch(PLAIN_NAME, name) for name in plain):
             remedy += " Names with spaces or other signs stand in backticks."
-        return self._refuse("the name of an input", token, remedy)
+        what = "an input" if self.things == "inputs" else "a prediction or an input"
+        return self._refuse(f"the name of {what}", token, remedy)
 
     def _small(self, *numbers: Fraction | int) -> None:
         """Refuse numbers that would take long to compute with."""

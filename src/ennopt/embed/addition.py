@@ -18,8 +18,8 @@ from ennopt.canonical import Canonical, merged
 from ennopt.domain import Domain
 from ennopt.embed.host import SOS, Pair
 from ennopt.engine.sign_tightening import SignTightening
+from ennopt.milp.building import ABSENT
 from ennopt.milp.formulation import (
-    ABSENT,
     Formulation,
     hidden_layers,
 )

@@ -70,7 +70,8 @@ class Auto:
     Up to 7 inputs: inputs. From 12 on: neurons. In between: neurons if at most 60 of
     them are unstable on the whole domain. A category counts as one input. Problems near
     rows of data go to the inputs, and so do activations other than ReLU, which
-    branching on neurons does not handle.
+    branching on neurons does not handle. A search that makes no progress gives way to
+    the other.
 
     Examples
     --------

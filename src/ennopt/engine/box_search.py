@@ -39,6 +39,8 @@ class BoxSearch(Engine):
         Nodes explored below one popped node before the best open node is popped again.
     instruction_set
         ``""`` for the best of this machine, or one of the kernel's.
+    gives_way
+        Whether branching on neurons takes over when the bound hardly moves.
     row_slopes, vertex_lines
         The two rules for deep networks; worth their price beyond one hidden layer.
     slope_steps
@@ -56,6 +58,7 @@ class BoxSearch(Engine):
         INPUT_SETS | FUNCTIONS | {Feature.ACTIVATIONS}
     )
     certifies: ClassVar[bool] = True
+    patience: ClassVar[int] = 10_000
     row_slopes: bool = True
     vertex_lines: bool = True
     slope_steps: int = 30
@@ -87,3 +90,6 @@ class BoxSearch(Engine):
                 self._explore(search, nodes, threads=1, late=True)
         if tree.open and run.ended() is None:
             self._first_values(run)
+
+    def _prepare(self, search: Search, seconds: float) -> None:
+        search.plant(self.scheme)

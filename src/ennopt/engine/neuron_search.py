@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -46,6 +47,8 @@ class NeuronSearch(Engine):
         Nodes explored below one popped node before the best open node is popped again.
     instruction_set
         ``""`` for the best of this machine, or one of the kernel's.
+    gives_way
+        Whether branching on inputs takes over when the bound hardly moves.
     tightening_nodes
         Most nodes of a search that bounds a neuron; 0 to do without.
 
@@ -58,6 +61,8 @@ class NeuronSearch(Engine):
     """
 
     handles: ClassVar[frozenset[Feature]] = INPUT_SETS | FUNCTIONS
+    certifies: ClassVar[bool] = True
+    patience: ClassVar[int] = 1_000
     restored: ClassVar[tuple[int, float]] = (1, 2.0)
     # Its nodes are fewer, and where all signs are held their points need no help.
     dive: int = 1
@@ -73,13 +78,16 @@ class NeuronSearch(Engine):
         return Signs(bounds, self.instruction_set)
 
     def _begin(self, search: Search) -> None:
+        self._first_values(search.run)
+        self._prepare(search, math.inf)
+
+    def _prepare(self, search: Search, seconds: float) -> None:
         run = search.run
-        self._first_values(run)
         with run.tools.with_workers() as tools:
             executor = tools.executor
             # By linear relaxations, then linear programs.
             lps = LpTightening(outputs=False)
-            bounds = self._tightened(run, run.problem.root, lps, executor)
+            bounds = self._tightened(run, run.problem.root, lps, executor, seconds)
             tree = self._first_nodes(search, bounds)
             if tree.open and run.ended() is None and self._sharpens():
                 # By a search for each neuron.
@@ -87,8 +95,12 @@ class NeuronSearch(Engine):
                     self.tightening_nodes, outputs=False,
                     instruction_set=self.instruction_set,
                 )  # fmt: skip
-                bounds = self._tightened(run, bounds, searches, executor)
-                self._first_nodes(search, bounds)
+                bounds = self._tightened(run, bounds, searches, executor, seconds)
+                first = search.scheme
+                second = self._first_nodes(search, bounds)
+                # With sharper bounds the search holds other neurons, rarely worse ones.
+                if tree.bound < second.bound:
+                    search.scheme, search.tree = first, tree
         run.details["unstable"] = bounds.num_unstable
 
     def _sharpens(self) -> bool:
@@ -100,8 +112,10 @@ class NeuronSearch(Engine):
         bounds: NeuronBounds,
         step: Progressive,
         executor: Executor | None,
+        seconds: float,
     ) -> NeuronBounds:
-        deadline = deadline_after(TIGHTENING_SHARE * run.remaining())
+        most = min(TIGHTENING_SHARE * run.remaining(), seconds)
+        deadline = deadline_after(most)
         # What holds on a wider set holds on this one; points of it are easy to find.
         domain = replace(run.problem.domain, regions=(), convex=())
         with run.phase("bounds"):

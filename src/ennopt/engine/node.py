@@ -268,7 +268,11 @@ def branch(
     middles = 0.5 * (nodes.lower + nodes.upper)
     possible = (nodes.lower < middles) & (middles < nodes.upper)
     middles = model.values.down(middles)
-    ranked = np.where(possible, scores, -np.inf)
+    widths = np.where(possible, nodes.upper - nodes.lower, 0.0)
+    shares = widths / np.where(model.domain.widths > 0.0, model.domain.widths, 1.0)
+    # A score that overflowed must not choose the same input for ever.
+    ranked = np.where(np.isnan(scores), shares, scores)
+    ranked = np.where(possible, ranked, -np.inf)
     split = np.argmax(ranked, axis=1)
     # Too thin to split: once more, with every row bounded, or on what a clip has left.
     thin = np.where(first | shrunk, Fate.AGAIN, Fate.STUCK)

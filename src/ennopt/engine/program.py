@@ -28,7 +28,8 @@ from ennopt.engine.pool import (
     risk_ranges,
 )
 from ennopt.engine.tree import Explored
-from ennopt.milp.formulation import ABSENT, Formulation, big_m, hidden_layers
+from ennopt.milp.building import ABSENT
+from ennopt.milp.formulation import Formulation, big_m, hidden_layers
 from ennopt.milp.highs import HotLp
 from ennopt.milp.model import Indices, LinearModel
 from ennopt.milp.scaling import normalized
@@ -71,13 +72,16 @@ class _Relaxation:
     def __init__(
         self, problem: Canonical, bounds: NeuronBounds, rows: Sequence[Row] = ()
     ) -> None:
+        # Points of convex regions are found, and their half-spaces learned, elsewhere.
+        problem = replace(problem, domain=replace(problem.domain, convex=()))
         self.scaled = normalized(problem, bounds)
         if problem.is_sum and not rows:
             self.made = big_m(self.scaled.problem, self.scaled.bounds, relaxed=True)
             self.outputs, self.extras = np.zeros((2, 0), np.int64)
         else:
             made = hidden_layers(self.scaled.problem, self.scaled.bounds, relaxed=True)
-            self.made = replace(made, model=self._with_rows(made, problem, rows))
+            model = self._with_rows(made, problem, bounds, rows)
+            self.made = replace(made, model=model)
         self.program = HotLp(self.made.model)
         self.low, self.high = self.scaled.bounds.flat()
         layers = [at for member in self.made.neurons for at in member]
@@ -86,20 +90,23 @@ class _Relaxation:
         self.s = np.concatenate([nowhere, *(at.s for at in layers)])
 
     def _with_rows(
-        self, made: Formulation, problem: Canonical, rows: Sequence[Row]
-    ) -> LinearModel:
+        self, made: Formulation, problem: Canonical, bounds: NeuronBounds,
+        rows: Sequence[Row],
+    ) -> LinearModel:  # fmt: skip
         """The model with columns for outputs and risks, the objective, and rows."""
         model, unit = made.model, self.scaled.output
         ends = output_ranges(self.scaled.bounds)
         # As constraints, bounds so close to an equation would cut into the box as soon
         # as a solver drops a small coefficient.
         room = OUTPUT_ROOM * np.abs(ends).max(axis=0)
-        risks = risk_ranges(problem, self.scaled.bounds)
+        risks = risk_ranges(problem, bounds) / unit
         count, outputs, extras = model.num_columns, ends.shape[1], risks.shape[1]
         self.outputs = np.arange(count, count + outputs)
         self.extras = np.arange(count + outputs, count + outputs + extras)
         objective = np.zeros(count + outputs + extras)
-        objective[self.outputs] = problem.weighting.weights
+        # Powers of two: nothing is rounded.
+        self.units = np.concatenate([own[-1] for own in self.scaled.neurons])
+        objective[self.outputs] = problem.weighting.weights * (self.units / unit)
         objective[self.extras] = 1.0
         dense, sides, most = [], [], []
         output = 0
@@ -114,7 +121,7 @@ class _Relaxation:
         for row in rows:
             form = np.zeros(objective.size)
             form[made.inputs] = row.slopes * self.scaled.inputs
-            form[self.outputs] = row.shares * unit
+            form[self.outputs] = row.shares * self.units
             if row.extra >= 0:
                 form[self.extras[row.extra]] = -unit
             largest = float(np.abs(form).max())
@@ -237,7 +244,7 @@ class SignPrograms:
         if self._problem.is_sum:
             outputs = extras = np.zeros(0)
         else:
-            outputs, extras = found[at.outputs] * unit, found[at.extras] * unit
+            outputs, extras = found[at.outputs] * at.units, found[at.extras] * unit
             for row, missed, spread in missed_weightings(
                 self._problem, outputs, extras
             ):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ennopt.canonical import Canonical
+from ennopt.engine.values import distinct
 from ennopt.network import Array
 from ennopt.weighting import Weighting
 
@@ -26,6 +27,9 @@ tolerances."""
 FIRST_REGION, LONGER, SHORTER, LEAST_REGION = 0.1, 1.5, 0.4, 1e-7
 """Size of the trust region as a share of the inputs' ranges: at first, after a step
 that helped, after one that did not, and the smallest."""
+
+RESTORED = 6
+"""Points that are moved to where limits hold, each time."""
 
 REMEMBERED = 12
 """Weightings of a function that a program knows of, the latest."""
@@ -66,6 +70,37 @@ class _Weights:
                 continue
             known.append(np.array(function.respond(outputs)))
             del known[:-REMEMBERED]
+
+
+def restore_best(
+    problem: Canonical,
+    points: Array,
+    offer: Callable[[Array], object],
+    stop: Callable[[], object],
+    most: int = RESTORED,
+) -> None:
+    """Move points to where limits hold, those first that are the best already.
+
+    Parameters
+    ----------
+    problem
+        With limits or risks.
+    points
+        (num_points, num_inputs)
+    offer
+        Told what was found.
+    stop
+        Asked now and then; true ends the work.
+    most
+        How many points are moved.
+    """
+    if not len(points):
+        return
+    order = np.argsort(-merits(problem, points), kind="stable")
+    for x in distinct(points[order], problem.domain, most):
+        if stop():
+            break
+        offer(restore(problem, x, stop=stop))
 
 
 def restore(

@@ -131,8 +131,11 @@ class Signs:
         if kernel() is None or plain:
             programs = SignPrograms(problem, self.bounds)
             return PlainTree(problem, programs, tolerance, journal)
-        scheme = compiled_signs(problem, self.bounds, self.instruction_set)
-        return compiled_tree(scheme, tolerance, journal)
+        return compiled_tree(self.compiled(problem), tolerance, journal)
+
+    def compiled(self, problem: Canonical) -> Any:
+        """The kernel's scheme; it must be there."""
+        return compiled_signs(problem, self.bounds, self.instruction_set)
 
 
 def compiled_signs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from ennopt.canonical import Canonical, Feature
 from ennopt.checkpoint import CheckpointError, State
-from ennopt.engine.restore import merits, restore
+from ennopt.engine.restore import RESTORED, restore_best
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
 from ennopt.engine.units import NODES_BEFORE_UNITS, Unit, explore_with
-from ennopt.engine.values import corners, distinct, first_values, polish
+from ennopt.engine.values import corners, first_values, polish
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -31,8 +31,9 @@ points are moved to where limits hold once more."""
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
 
-RESTORED = 6
-"""Points that are moved to where limits hold before the search."""
+
+RESTORE_GROWTH = 1.3
+"""By how much nodes have to grow before points are moved to where limits hold again."""
 
 VALUES_SHARE = 0.2
 """Share of the time left that the first values may take."""
@@ -54,6 +55,10 @@ class Search:
     polished: float = -math.inf  # the value when points were last polished
     seconds: float = 0.0  # of runs that this one goes on from
     due: float = 0.0  # nodes at which points are moved to where limits hold again
+    nodes: float = 0.0  # of the turns of this search
+    look: float = math.inf  # how many of them there are when progress is looked at
+    distance: float = math.inf  # between bound and value at the last look
+    reserved: float = 0.0  # bytes that a search which waits for its turn keeps
 
     def plant(self, scheme: Scheme) -> Tree:
         """A tree of the whole domain, with the best point known."""
@@ -62,6 +67,8 @@ class Search:
         tree.plant()
         if self.run.x is not None:
             tree.offer(self.run.x)
+        if self.run.tools.recorder is not None:
+            self.run.tools.recorder.plant(scheme)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
         return tree
 
@@ -78,6 +85,7 @@ class Search:
                     "Expected a checkpoint of a run with a certificate, got one "
                     "without. Leave the certificate out, or begin anew."
                 )
+            recorder.plant(scheme)
             recorder.remember(state.splits)
             tree.number_from(int(state.splits.max(initial=0)) + 1)
         elif state.splits is not None:
@@ -93,18 +101,33 @@ class Search:
         if checkpoint is None or tree is None or not (last or checkpoint.due()):
             return
         assert self.scheme is not None
-        recorder = self.run.tools.recorder
+        recorder, points = self.run.tools.recorder, tree.points()
+        if self.run.x is not None:  # the tree may have met it in another rounding
+            points = np.vstack([self.run.x, points])
+        nodes = np.concatenate([tree.snapshot(), *more])
+        # In its turns the other search may have proved more.
+        nodes[:, 0] = np.minimum(nodes[:, 0], self.run.bound)
         checkpoint.save(
             State(
-                nodes=np.concatenate([tree.snapshot(), *more]),
-                points=tree.points(),
-                closed=tree.closed,
+                nodes=nodes,
+                points=points,
+                closed=min(tree.closed, self.run.bound),
                 count=self.run.nodes,
                 seconds=self.seconds + self.run.elapsed(),
                 bounds=self.scheme.kept,
                 splits=None if recorder is None else recorder.told(),
             )
         )
+
+    def bytes(self) -> float:
+        """What the open nodes take."""
+        tree = self.tree
+        return 0.0 if tree is None else 8.0 * tree.open * tree.take(0).shape[1]
+
+    def memory(self) -> float:
+        """What open nodes may take; at least half, whatever else is kept."""
+        most = self.run.limits.memory
+        return max(most - self.reserved, 0.5 * most)
 
     def record(self) -> None:
         """Tell the recorder, if there is one, what happened in the tree."""
@@ -126,17 +149,22 @@ class Engine(abc.ABC):
         Nodes explored below one popped node before the best open node is popped again.
     instruction_set
         ``""`` for the best of this machine, or one of the kernel's.
+    gives_way
+        Whether the other search takes over when the bound hardly moves.
     """
 
     handles: ClassVar[frozenset[Feature]] = frozenset()
-    restored: ClassVar[tuple[int, float]] = (RESTORED, 1.3)
+    restored: ClassVar[tuple[int, float]] = (RESTORED, RESTORE_GROWTH)
     """Points of nodes that are moved to where limits hold, each time; and by how much
     the nodes have to grow before the next time."""
     continues: ClassVar[bool] = True
+    patience: ClassVar[int]
+    """Nodes before it is looked at for the first time how the bound moves."""
     starts: int = 256
     polished: int = 3
     dive: int = 256
     instruction_set: str = ""
+    gives_way: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("starts", 0), ("polished", 0), ("dive", 1)):
@@ -148,27 +176,35 @@ class Engine(abc.ABC):
 
     def solve(self, problem: Problem | Canonical, tools: Tools) -> Result:
         """Search until a limit of `tools` or a proof."""
+        from ennopt.engine.turns import Turns, owner_of  # they need both searches
+
         run = tools.start(problem, self, self.handles)
-        search = Search(run)  # made here: Ctrl-C on the first line below must find it
+        turns = Turns(self, run)  # made here: Ctrl-C on the first line must find it
         with run:
             with run.phase("bounds"):
                 run.offer(run.problem.domain.centre)
                 run.prove(run.problem.range(run.problem.root)[1])
                 run.tick()
-            if not self._go_on(search):
-                self._begin(search)
-            with run.phase("search"):
-                self._search(search)
-        return self._finish(search)
+            state = self._saved(run)
+            if state is None:
+                self._begin(turns.search)
+            else:
+                turns.engine = owner_of(self, state)
+                turns.engine._go_on(turns.search, state)
+            turns.explore()
+        return self._finish(turns.search)
 
-    def _go_on(self, search: Search) -> bool:
-        """Begin where an earlier run stopped; false if there was none."""
-        run, checkpoint = search.run, search.run.tools.checkpoint
+    def _saved(self, run: Run) -> State | None:
+        """Where an earlier run stopped, if there was one."""
+        checkpoint = run.tools.checkpoint
         if checkpoint is None:
-            return False
-        state = checkpoint.begin(run.problem, repr(self), run.limits.gap)
-        if state is None:
-            return False
+            return None
+        return checkpoint.begin(run.problem, repr(self), run.limits.gap)
+
+    def _go_on(self, search: Search, state: State) -> None:
+        """Begin where an earlier run stopped."""
+        run, checkpoint = search.run, search.run.tools.checkpoint
+        assert checkpoint is not None
         with run.phase("search"):
             try:
                 tree = search.go_on(self._scheme_of(run.problem, state), state)
@@ -186,7 +222,6 @@ class Engine(abc.ABC):
             f"Went on from {checkpoint.path.name}: {state.count:,} nodes and "
             f"{state.seconds:.0f} s before."
         )
-        return True
 
     @abc.abstractmethod
     def _scheme_of(self, problem: Canonical, state: State) -> Scheme:
@@ -195,6 +230,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def _begin(self, search: Search) -> None:
         """A first value, and a tree of what is left to explore."""
+
+    @abc.abstractmethod
+    def _prepare(self, search: Search, seconds: float) -> None:
+        """A tree, if values are known; take no longer than about so many seconds."""
 
     def _first_values(self, run: Run) -> None:
         """Climb from random points and polish the best."""
@@ -225,23 +264,11 @@ class Engine(abc.ABC):
             if run.problem.is_sum:
                 first_values(run.problem, starts, self.polished, run.offer, stop)
             else:
-                self._restore(run, starts, stop)
+                restore_best(run.problem, starts, run.offer, stop)
             run.tick()
 
-    def _restore(
-        self, run: Run, starts: Array, stop: Callable[[], object], most: int = RESTORED
-    ) -> None:
-        """Move points to where limits hold, those first that are the best already."""
-        if not len(starts):
-            return
-        order = np.argsort(-merits(run.problem, starts), kind="stable")
-        for x in distinct(starts[order], run.problem.domain, most):
-            if stop():
-                break
-            run.offer(restore(run.problem, x, stop=stop))
-
-    def _search(self, search: Search) -> None:
-        """The outer loop: let the tree work, look at the clock, tell the record."""
+    def _search(self, search: Search, nodes: float) -> None:
+        """Let the tree work until the run has so many nodes, and tell the record."""
         run, tree, scheme = search.run, search.tree, search.scheme
         assert tree is not None
         assert scheme is not None
@@ -252,22 +279,22 @@ class Engine(abc.ABC):
         alone = run.problem.domain.convex or run.tools.recorder is not None
         executor = None if alone else run.tools.executor
         threads = run.tools.threads if executor is None else 1
-        first = math.inf if executor is None else NODES_BEFORE_UNITS
+        first = nodes if executor is None else min(nodes, NODES_BEFORE_UNITS)
         # One thread polishes at the same node every time.
         self._explore(search, first, threads, eager=threads == 1)
         if executor is None or not tree.open or run.ended() is not None:
             return
 
-        def unit(nodes: Array, limit: float, seconds: float) -> Unit:
+        def unit(some: Array, limit: float, seconds: float) -> Unit:
             return Unit(
-                run.problem, scheme, run.limits.gap, self.dive, nodes, tree.points(),
-                limit, seconds, run.limits.memory / run.tools.threads,
+                run.problem, scheme, run.limits.gap, self.dive, some, tree.points(),
+                limit, seconds, search.memory() / run.tools.threads,
             )  # fmt: skip
 
         def improve(candidates: Array) -> None:
             self._improve(search, candidates)
 
-        explore_with(executor, run, tree, unit, improve, search.keep)
+        explore_with(executor, run, tree, unit, improve, search.keep, nodes)
 
     def _explore(
         self, search: Search, nodes: float, threads: int, *, eager: bool = False,
@@ -287,7 +314,7 @@ class Engine(abc.ABC):
             tree,
             nodes=min(nodes, run.limits.nodes) - run.nodes,
             remaining=run.remaining,
-            bytes=run.limits.memory,
+            bytes=search.memory(),
             dive=self.dive,
             threads=threads,
             eager=eager,
@@ -317,7 +344,7 @@ class Engine(abc.ABC):
                 most, growth = self.restored
                 search.due = max(run.nodes + FIRST_SLICE, growth * run.nodes)
                 with run.phase("values"):
-                    self._restore(run, candidates, run.ended, most)
+                    restore_best(run.problem, candidates, run.offer, run.ended, most)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
                 tree.narrow(slopes, sides)

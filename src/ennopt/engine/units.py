@@ -107,6 +107,7 @@ def explore_with(
     make: Callable[[Array, float, float], Unit],
     improve: Callable[[Array], None],
     keep: Callable[[Sequence[Array]], None] = lambda _: None,
+    nodes: float = math.inf,
 ) -> None:
     """Hand out the open nodes of `tree` in units until a limit or a proof.
 
@@ -124,10 +125,12 @@ def explore_with(
         Called with candidates when the tree may have better points than the record.
     keep
         Called after each round with the nodes that are handed out.
+    nodes
+        Hand out no more when the run has so many nodes.
     """
     pending: dict[Any, Unit] = {}
     try:
-        _hand_out(executor, run, tree, make, improve, keep, pending)
+        _hand_out(executor, run, tree, make, improve, keep, nodes, pending)
     finally:
         for unit in pending.values():
             tree.add(unit.nodes)  # unfinished work stays open
@@ -142,12 +145,17 @@ def _hand_out(
     make: Callable[[Array, float, float], Unit],
     improve: Callable[[Array], None],
     keep: Callable[[Sequence[Array]], None],
+    most_nodes: float,
     pending: dict[Any, Unit],
 ) -> None:
     """The loop of `explore_with`; `pending` holds what is under way."""
     flights = 2 * run.tools.threads
-    while (tree.open or pending) and run.ended() is None:
-        while tree.open and len(pending) < flights:
+
+    def waiting() -> bool:
+        return tree.open > 0 and run.nodes < most_nodes
+
+    while (waiting() or pending) and run.ended() is None:
+        while waiting() and len(pending) < flights:
             limit = math.inf
             if math.isfinite(run.limits.nodes):
                 flying = sum(unit.limit for unit in pending.values())

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.bounds.rounding import UNIT
-from ennopt.milp.formulation import ABSENT, Formulation
+from ennopt.milp.building import ABSENT
+from ennopt.milp.formulation import Formulation
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import Indices, Inequality, LinearModel
 from ennopt.milp.solver import (

@@ -11,24 +11,24 @@ and turns ``h <= y`` into a bound of a column:
     y - s - W y' = b,    s <= -l (1 - z),    y <= u z,    0 <= y <= u,   0 <= s <= -l.
 
 A neuron that is off vanishes, one that is on is ``y = W y' + b``; neither takes a
-binary. The constants l, u are `NeuronBounds` and nothing else.
+binary. The constants l, u are `NeuronBounds` and nothing else. `ennopt.milp.epigraph`
+adds what limits and risks need, `ennopt.milp.input_columns` what the set needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
-from ennopt.domain import Domain
-from ennopt.milp.model import Flags, Indices, LinearModel
+from ennopt.milp.building import ABSENT, Building
+from ennopt.milp.epigraph import ColumnForm, FunctionColumns, add_function, add_limits
+from ennopt.milp.input_columns import InputColumns, add_inputs
+from ennopt.milp.model import Indices, Inequality, LinearModel
 from ennopt.network import Array, Network
-
-ABSENT = -1
-"""Column of a variable that a stable neuron does not have."""
 
 NARROW, NARROW_ROOM = 1e-3, 1e-6
 """A neuron that is on and varies by less than the first share of its size gets room
@@ -68,43 +68,6 @@ class Activations:
     z: Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListColumns:
-    """The binaries by which an input chooses from a list of values.
-
-    Parameters
-    ----------
-    input
-        Its number.
-    values, columns
-        Each value, and the column that is one if it is chosen.
-    """
-
-    input: int
-    values: Array
-    columns: Indices
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NearColumns:
-    """The binaries of a region around data: which rows' boxes hold the point.
-
-    Parameters
-    ----------
-    lower, upper
-        The boxes, (num_rows, num_inputs).
-    columns
-        One for each row, (num_rows,).
-    count
-        How many of them are ones.
-    """
-
-    lower: Array
-    upper: Array
-    columns: Indices
-    count: int
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Formulation:
     """A model with the map between its columns and the neurons.
@@ -115,24 +78,26 @@ class Formulation:
         The linear model; the prediction is its objective.
     problem, bounds
         What it was made from.
-    inputs
-        Columns of x, (num_inputs,).
+    columns
+        Columns of the feasible set: the inputs, and what conditions add.
     neurons
         ``neurons[i][k]`` are the columns of hidden layer k of network i. A model of
         the first layers only has fewer of them.
-    lists
-        Columns of the inputs that take the values of a list.
-    near
-        Columns of the regions around data.
+    functions
+        Columns of the objective and of the limits, if they are in the model.
     """
 
     model: LinearModel
     problem: Canonical
     bounds: NeuronBounds
-    inputs: Indices
+    columns: InputColumns
     neurons: tuple[tuple[LayerColumns, ...], ...]
-    lists: tuple[ListColumns, ...] = ()
-    near: tuple[NearColumns, ...] = ()
+    functions: tuple[FunctionColumns, ...] = ()
+
+    @property
+    def inputs(self) -> Indices:
+        """Columns of x, (num_inputs,)."""
+        return self.columns.inputs
 
     def point(self, columns: Array) -> Array:
         """The inputs of a vector of columns, in the domain, (num_inputs,)."""
@@ -141,12 +106,7 @@ class Formulation:
     def assignment(self, x: Array) -> Array:
         """All columns at the point x by the forward pass: a feasible solution."""
         v = np.zeros(self.model.num_columns)
-        v[self.inputs] = x
-        for listed in self.lists:
-            v[listed.columns[np.argmin(np.abs(listed.values - x[listed.input]))]] = 1.0
-        for region in self.near:
-            met = np.all((x >= region.lower) & (x <= region.upper), axis=1)
-            v[region.columns[np.flatnonzero(met)[: region.count]]] = 1.0
+        self.columns.assign(v, x)
         for network, layers in zip(self.problem.networks, self.neurons, strict=True):
             values = network.preactivations(x)
             for h, at in zip(values, layers, strict=False):
@@ -157,8 +117,39 @@ class Formulation:
                 ):
                     there = columns != ABSENT
                     v[columns[there]] = entries[there]
+        if self.functions:
+            outputs = self.problem.outputs(x[None])[0]
+            for function in self.functions:
+                for risk in function.risks:
+                    risk.assign(v, outputs)
         # Bounds of neurons carry rounding margins; the forward pass may round past.
         return np.clip(v, self.model.lower, self.model.upper)
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether solutions must be asked for `cuts` that they violate."""
+        risks = (risk for function in self.functions for risk in function.risks)
+        return bool(self.columns.rounded) or any(risk.by_cuts for risk in risks)
+
+    def cuts(self, columns: Array, integral: bool = True) -> list[Inequality]:
+        """Inequalities of what rows say in part only, as sharp as can be at a point.
+
+        Parameters
+        ----------
+        columns
+            Of any point, (num_columns,).
+        integral
+            Not asked for: they hold everywhere.
+        """
+        found = self.columns.half_spaces(columns[self.inputs])
+        for function in self.functions:
+            for risk in function.risks:
+                if risk.by_cuts:
+                    f = columns[risk.outputs]
+                    size = np.abs(self.model.upper[risk.outputs]).max()
+                    size = max(size, np.abs(self.model.lower[risk.outputs]).max())
+                    found.append(risk.tangent(risk.risk.respond(f), float(size)))
+        return found
 
     def activations(self, columns: Array) -> list[list[Activations]]:
         """h, y and z of every hidden layer ``[member][layer]`` at a column vector."""
@@ -195,6 +186,14 @@ class Formulation:
         form[before[there]] = network.weights[k][j, there]
         return form, float(network.biases[k][j])
 
+    def output(self, i: int, j: int) -> ColumnForm:
+        """Output j of network i as a function of the columns."""
+        form, constant = self.preactivation(
+            i, len(self.problem.networks[i].weights) - 1, j
+        )
+        (used,) = np.nonzero(form)
+        return ColumnForm(used, form[used], constant)
+
     def __repr__(self) -> str:
         return f"Formulation({self.problem!r}, {self.model!r})"
 
@@ -202,14 +201,14 @@ class Formulation:
 def big_m(
     problem: Canonical, bounds: NeuronBounds, *, relaxed: bool = False
 ) -> Formulation:
-    """The big-M model of a problem whose objective is a plain sum of outputs.
+    """The big-M model of a problem, its limits and risks included.
 
     Parameters
     ----------
     problem
-        One output over each network.
+        What to maximize, and where.
     bounds
-        Finite for every hidden neuron: the only source of the constants.
+        Finite for every neuron: the only source of the constants.
     relaxed
         Without binaries: z is projected out of the linear relaxation, which leaves
         the triangle ``y <= u (h - l) / (u - l)``, or ``-l y + u s <= -l u``.
@@ -222,19 +221,21 @@ def big_m(
     >>> big_m(problem, problem.root).model
     LinearModel(7 columns, 2 integer; 6 rows, 14 entries)
     """
-    for i, network in enumerate(problem.networks):
-        if network.num_outputs != 1:
-            raise ValueError(
-                f"Expected one output over each network, got {network.num_outputs} at "
-                f"network {i}. Choose one, or a linear combination, in the Problem."
-            )
-    made = hidden_layers(problem, bounds, relaxed=relaxed)
-    objective, offset = np.zeros(made.model.num_columns), 0.0
-    for i, network in enumerate(problem.networks):
-        form, constant = made.preactivation(i, len(network.weights) - 1, 0)
-        objective += form
-        offset += constant
-    return replace(made, model=made.model.with_objective(objective, offset))
+    depths = [len(network.weights) - 1 for network in problem.networks]
+    building, made = _formulated(problem, depths, bounds, relaxed)
+    outputs = [
+        made.output(i, j)
+        for i, network in enumerate(problem.networks)
+        for j in range(network.num_outputs)
+    ]
+    low = np.concatenate([layers[-1] for layers in bounds.lower])
+    high = np.concatenate([layers[-1] for layers in bounds.upper])
+    goal = add_function(building, problem.weighting, outputs, low, high)
+    limits: tuple[FunctionColumns, ...] = ()
+    if problem.limits.count:
+        limits = add_limits(building, problem.limits, problem.slack, outputs, low, high)
+    model = building.model(goal.form.dense(building.size), goal.form.constant)
+    return replace(made, model=model, functions=(goal, *limits))
 
 
 def sub_network(
@@ -256,7 +257,7 @@ def sub_network(
     relaxed
         As for `big_m`.
     """
-    return _formulated(problem, [depth], bounds, relaxed)
+    return _formulated(problem, [depth], bounds, relaxed)[1]
 
 
 def hidden_layers(
@@ -272,177 +273,75 @@ def hidden_layers(
         As for `big_m`, and networks may have several outputs.
     """
     depths = [len(network.weights) - 1 for network in problem.networks]
-    return _formulated(problem, depths, bounds, relaxed)
+    return _formulated(problem, depths, bounds, relaxed)[1]
 
 
 def _formulated(
     problem: Canonical, depths: Sequence[int], bounds: NeuronBounds, relaxed: bool
-) -> Formulation:
+) -> tuple[Building, Formulation]:
     """The model of the first hidden layers of each network, as many as `depths` say."""
     problem.expect_relu("a big-M model")
-    building = _Building(problem.domain, relaxed)
+    building = Building()
+    columns = add_inputs(building, problem.domain, relaxed)
     neurons = tuple(
-        building.add_layers(network, bounds, i, depth, relaxed)
+        _add_layers(building, columns.inputs, network, bounds, i, depth, relaxed)
         for i, (network, depth) in enumerate(zip(problem.networks, depths, strict=True))
     )
-    return Formulation(
-        building.model(),
-        problem,
-        bounds,
-        building.inputs,
-        neurons,
-        building.lists,
-        building.near,
-    )
+    made = Formulation(building.model(), problem, bounds, columns, neurons)
+    return building, made
 
 
-class _Building:
-    """A model under construction: columns and rows as growing lists."""
-
-    def __init__(self, domain: Domain, relaxed: bool) -> None:
-        whole = domain.values.whole
-        self._lower = [domain.lower]
-        self._upper = [domain.upper]
-        self._whole = [np.zeros_like(whole) if relaxed else whole]
-        self._size = domain.num_inputs
-        self._columns: list[Indices] = []
-        self._values: list[Array] = []
-        self._sides: list[tuple[float, float]] = []
-        self.inputs: Indices = np.arange(domain.num_inputs, dtype=np.int64)
-        # The constraints of the feasible set, wider by what a point may miss them.
-        rows = domain.linear
-        least, most = rows.least - domain.slack, rows.most + domain.slack
-        for k in range(rows.count):
-            (used,) = np.nonzero(rows.matrix[k])
-            self._columns.append(self.inputs[used])
-            self._values.append(rows.matrix[k, used])
-            self._sides.append((float(least[k]), float(most[k])))
-        self.lists = () if relaxed else tuple(self._add_lists(domain))
-        self.near = () if relaxed else tuple(self._add_regions(domain))
-
-    def _add_lists(self, domain: Domain) -> Iterator[ListColumns]:
-        """A binary for each value that an input may choose from."""
-        for j, values in enumerate(domain.values.lists):
-            if values is None or domain.lower[j] == domain.upper[j]:
-                continue
-            inside = (values >= domain.lower[j]) & (values <= domain.upper[j])
-            values = values[inside]
-            ones = np.ones(values.size)
-            columns = self._new(ones > 0.0, 0.0 * ones, ones, whole=True)
-            self._row([*columns], [*ones], 1.0, 1.0)
-            self._row([j, *columns], [-1.0, *values], 0.0, 0.0)
-            yield ListColumns(j, values, columns)
-
-    def _add_regions(self, domain: Domain) -> Iterator[NearColumns]:
-        """A binary for each row of data whose box may be one that a point lies in."""
-        for region in domain.within(domain.lower, domain.upper).regions:
-            lower = np.maximum(region.lower, domain.lower)
-            upper = np.minimum(region.upper, domain.upper)
-            ones = np.ones(len(lower))
-            columns = self._new(ones > 0.0, 0.0 * ones, ones, whole=True)
-            self._row([*columns], [*ones], region.count, region.count)
-            for j in range(domain.num_inputs):
-                if region.count == 1:
-                    self._row([j, *columns], [1.0, *-lower[:, j]], 0.0, np.inf)
-                    self._row([j, *columns], [1.0, *-upper[:, j]], -np.inf, 0.0)
-                    continue
-                low, high = domain.lower[j], domain.upper[j]
-                for r, column in enumerate(columns):
-                    up, down = lower[r, j] - low, high - upper[r, j]
-                    if up > 0.0:
-                        self._row([j, column], [1.0, -up], low, np.inf)
-                    if down > 0.0:
-                        self._row([j, column], [1.0, down], -np.inf, high)
-            yield NearColumns(lower, upper, columns, region.count)
-
-    def add_layers(
-        self,
-        network: Network,
-        bounds: NeuronBounds,
-        i: int,
-        depth: int,
-        relaxed: bool,
-    ) -> tuple[LayerColumns, ...]:
-        made: list[LayerColumns] = []
-        before = self.inputs
-        for k in range(depth):
-            low, high = bounds.lower[i][k], bounds.upper[i][k]
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
-                j = int(np.argmin(np.isfinite(low) & np.isfinite(high)))
-                raise ValueError(
-                    f"Expected finite bounds, got [{low[j]}, {high[j]}] at member {i}, "
-                    f"layer {k}, neuron {j}. Tighten them with Interval() first."
-                )
-            at = self._add_layer(
-                network.weights[k], network.biases[k], low, high, before, relaxed
+def _add_layers(
+    building: Building, inputs: Indices, network: Network, bounds: NeuronBounds, i: int,
+    depth: int, relaxed: bool,
+) -> tuple[LayerColumns, ...]:  # fmt: skip
+    made: list[LayerColumns] = []
+    before = inputs
+    for k in range(depth):
+        low, high = bounds.lower[i][k], bounds.upper[i][k]
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            j = int(np.argmin(np.isfinite(low) & np.isfinite(high)))
+            raise ValueError(
+                f"Expected finite bounds, got [{low[j]}, {high[j]}] at member {i}, "
+                f"layer {k}, neuron {j}. Tighten them with Interval() first."
             )
-            made.append(at)
-            before = at.y
-        return tuple(made)
-
-    def _add_layer(
-        self, w: Array, b: Array, low: Array, high: Array, before: Indices,
-        relaxed: bool,
-    ) -> LayerColumns:  # fmt: skip
-        off, on = high <= 0, low >= 0
-        on &= ~off
-        open_ = ~off & ~on
-        size = np.maximum(np.abs(low), np.abs(high))
-        room = np.where(on & (high - low < NARROW * size), NARROW_ROOM * size, 0.0)
-        y = self._new(~off, np.maximum(low - room, 0.0), high + room)
-        s = self._new(open_, np.zeros_like(low), -low)
-        binary = np.zeros_like(open_) if relaxed else open_
-        z = self._new(binary, np.zeros_like(low), np.ones_like(low), whole=True)
-        there = before != ABSENT
-        for j in np.flatnonzero(~off):
-            weights = w[j, there]
-            used = weights != 0
-            columns = [y[j], *before[there][used]]
-            values = [1.0, *-weights[used]]
-            if open_[j]:
-                columns.insert(1, s[j])
-                values.insert(1, -1.0)
-            self._row(columns, values, b[j], b[j])
-            if not open_[j]:
-                continue
-            if relaxed:  # the triangle -l y + u s <= -l u, its product rounded up
-                limit = -low[j] * high[j] * (1.0 + 2.0**-50)
-                self._row([y[j], s[j]], [-low[j], high[j]], -np.inf, limit)
-            else:
-                self._row([s[j], z[j]], [1.0, -low[j]], -np.inf, -low[j])
-                self._row([y[j], z[j]], [1.0, -high[j]], -np.inf, 0.0)
-        return LayerColumns(y, s, z)
-
-    def _new(
-        self, wanted: Flags, lower: Array, upper: Array, whole: bool = False
-    ) -> Indices:
-        count = int(wanted.sum())
-        columns = np.full(wanted.size, ABSENT, dtype=np.int64)
-        columns[wanted] = np.arange(self._size, self._size + count)
-        self._size += count
-        self._lower.append(lower[wanted])
-        self._upper.append(upper[wanted])
-        self._whole.append(np.full(count, whole, dtype=np.bool_))
-        return columns
-
-    def _row(
-        self, columns: list[int], values: list[float], low: float, high: float
-    ) -> None:
-        self._columns.append(np.array(columns, dtype=np.int64))
-        self._values.append(np.array(values, dtype=np.float64))
-        self._sides.append((float(low), float(high)))
-
-    def model(self) -> LinearModel:
-        sides = np.array(self._sides, dtype=np.float64).reshape(-1, 2)
-        lengths = [columns.size for columns in self._columns]
-        return LinearModel(
-            lower=np.concatenate(self._lower),
-            upper=np.concatenate(self._upper),
-            objective=np.zeros(self._size),
-            integer=np.concatenate(self._whole),
-            starts=np.concatenate([[0], np.cumsum(lengths)]),
-            columns=np.concatenate([*self._columns, np.zeros(0, np.int64)]),
-            coefficients=np.concatenate([*self._values, np.zeros(0)]),
-            row_lower=sides[:, 0],
-            row_upper=sides[:, 1],
+        at = _add_layer(
+            building, network.weights[k], network.biases[k], low, high, before, relaxed
         )
+        made.append(at)
+        before = at.y
+    return tuple(made)
+
+
+def _add_layer(
+    building: Building, w: Array, b: Array, low: Array, high: Array, before: Indices,
+    relaxed: bool,
+) -> LayerColumns:  # fmt: skip
+    off, on = high <= 0, low >= 0
+    on &= ~off
+    open_ = ~off & ~on
+    size = np.maximum(np.abs(low), np.abs(high))
+    room = np.where(on & (high - low < NARROW * size), NARROW_ROOM * size, 0.0)
+    y = building.add_some(~off, np.maximum(low - room, 0.0), high + room)
+    s = building.add_some(open_, np.zeros_like(low), -low)
+    binary = np.zeros_like(open_) if relaxed else open_
+    z = building.add_some(binary, np.zeros_like(low), np.ones_like(low), whole=True)
+    there = before != ABSENT
+    for j in np.flatnonzero(~off):
+        weights = w[j, there]
+        used = weights != 0
+        columns = [y[j], *before[there][used]]
+        values = [1.0, *-weights[used]]
+        if open_[j]:
+            columns.insert(1, s[j])
+            values.insert(1, -1.0)
+        building.row(columns, values, b[j], b[j])
+        if not open_[j]:
+            continue
+        if relaxed:  # the triangle -l y + u s <= -l u, its product rounded up
+            limit = -low[j] * high[j] * (1.0 + 2.0**-50)
+            building.row([y[j], s[j]], [-low[j], high[j]], high=limit)
+        else:
+            building.row([s[j], z[j]], [1.0, -low[j]], high=-low[j])
+            building.row([y[j], z[j]], [1.0, -high[j]], high=0.0)
+    return LayerColumns(y, s, z)

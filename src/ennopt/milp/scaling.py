@@ -10,6 +10,7 @@ layer, and how far this may move a prediction is charged to the bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +19,10 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import UNIT
 from ennopt.canonical import Canonical
 from ennopt.milp.formulation import Formulation, big_m
-from ennopt.milp.model import LinearModel
+from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.solver import TIGHT_TOLERANCE, Backend, SolveOptions
 from ennopt.network import Array, Network
+from ennopt.weighting import Weighting
 
 FAR = 2.0**10
 """An input whose range lies this many times its width from zero is far from it. Nearer,
@@ -70,19 +72,25 @@ def centred(problem: Canonical) -> Centred:
     shift = np.where(domain.values.whole, np.rint(shift), shift)
     if not far.any():
         return Centred(problem, shift, 0.0)
-    total = 0.0
+    errors = []
     operations = problem.num_inputs + 4.0
     for network in problem.networks:
         error = np.abs(network.weights[0]) @ np.abs(shift) + np.abs(network.biases[0])
-        error = operations * UNIT * error
+        error = 2.0 * operations * UNIT * error
         for w in network.weights[1:]:
             error = np.abs(w) @ error
-        total += float(error.max())
+        errors.append(error)
+    of_outputs = np.concatenate(errors)
+    limits = problem.limits
+    if limits.count:
+        more = [function.heaviest @ of_outputs for function in limits.functions]
+        limits = replace(limits, slack=problem.slack + more)
     networks = tuple(network.fold_input(1.0, shift) for network in problem.networks)
     moved = replace(
-        problem, networks=networks, domain=domain.moved(shift), origin=None, known=None
-    )
-    return Centred(moved, shift, 2.0 * total)
+        problem, networks=networks, domain=domain.moved(shift), limits=limits,
+        origin=None, known=None,
+    )  # fmt: skip
+    return Centred(moved, shift, float(problem.weighting.heaviest @ of_outputs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +104,7 @@ class Normalized:
     inputs
         Unit of each input: original = normalized * unit, (num_inputs,).
     output
-        Unit of the outputs and of their sum.
+        Unit of the objective. Each limit has its own.
     neurons
         ``neurons[i][k]`` are the units of layer k of network i, (width,).
     """
@@ -126,12 +134,14 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
     domain = problem.domain.on_units(inputs)
     # Solvers drop coefficients and violations that are small beside one.
     domain = domain.divided(_units(np.abs(domain.linear.matrix).max(axis=1)))
-    ends = [
-        np.maximum(np.abs(low[-1]), np.abs(high[-1])).max()
-        for low, high in zip(bounds.lower, bounds.upper, strict=True)
-    ]
-    output = float(_units(np.array([np.sum(ends)]))[0])
+    functions = (problem.weighting, *problem.limits.functions)
+    of_functions = _function_units(problem, functions, bounds)
+    output = float(of_functions[0])
+    of_outputs = np.full(problem.num_outputs, output)
+    for function, own_unit in zip(functions, of_functions, strict=True):
+        of_outputs[function.used] = own_unit
     networks, lower, upper, units = [], [], [], []
+    at = 0
     for i, network in enumerate(problem.networks):
         weights, biases, lows, highs, own = [], [], [], [], []
         before = inputs
@@ -139,7 +149,8 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
             low, high = bounds.lower[i][k], bounds.upper[i][k]
             unit = _units(np.maximum(np.abs(low), np.abs(high)))
             if k == len(network.weights) - 1:
-                unit = np.full_like(unit, output)
+                unit = of_outputs[at : at + unit.size]
+                at += unit.size
             own.append(unit)
             weights.append(w * before / unit[:, None])
             biases.append(b / unit)
@@ -150,10 +161,34 @@ def normalized(problem: Canonical, bounds: NeuronBounds) -> Normalized:
         lower.append(tuple(lows))
         upper.append(tuple(highs))
         units.append(tuple(own))
+    limits = problem.limits
+    if limits.count:
+        limits = replace(
+            limits, least=limits.least / of_functions[1:],
+            slack=problem.slack / of_functions[1:],
+        )  # fmt: skip
     return Normalized(
-        Canonical.sum_of(networks, domain),
+        Canonical(tuple(networks), domain, problem.weighting, limits),
         NeuronBounds(tuple(lower), tuple(upper)), inputs, output, tuple(units),
     )  # fmt: skip
+
+
+def _function_units(
+    problem: Canonical, functions: Sequence[Weighting], bounds: NeuronBounds
+) -> Array:
+    """The unit of each function, which all its outputs have, (num_functions,)."""
+    found = []
+    for function in functions:
+        heaviest, at, total = function.heaviest, 0, 0.0
+        for low, high in zip(bounds.lower, bounds.upper, strict=True):
+            size = np.maximum(np.abs(low[-1]), np.abs(high[-1]))
+            total += float((heaviest[at : at + size.size] * size).max())
+            at += size.size
+        found.append(total)
+    shared = np.sum([function.used for function in functions], axis=0)
+    if np.any(shared > 1):  # an output of several functions has one unit
+        found = [max(found)] * len(found)
+    return _units(np.array(found))
 
 
 def _units(sizes: Array) -> Array:
@@ -194,11 +229,26 @@ class ScaledModel:
     formulation: Formulation
 
     @classmethod
-    def of(cls, problem: Canonical, bounds: NeuronBounds) -> ScaledModel:
-        """The model of a problem with bounds of its neurons on its domain."""
+    def of(
+        cls, problem: Canonical, bounds: NeuronBounds, guides: Sequence[Array] = ()
+    ) -> ScaledModel:
+        """The model of a problem with bounds of its neurons on its domain.
+
+        Where rows say only in part what the problem is, they are made sharp at some
+        points `guides` in the problem's units, in the domain or not.
+        """
         origin = centred(problem)
         units = normalized(origin.problem, bounds)
-        return cls(origin, units, big_m(units.problem, units.bounds))
+        made = cls(origin, units, big_m(units.problem, units.bounds))
+        if not made.formulation.lacks_rows:
+            return made
+        cuts = [cut for x in guides for cut in made.cuts_at(x)]
+        model = made.model.with_inequalities(cuts)
+        return replace(made, formulation=replace(made.formulation, model=model))
+
+    def cuts_at(self, x: Array) -> list[Inequality]:
+        """What `Formulation.cuts` says at a point in the problem's units."""
+        return self.formulation.cuts(self.columns(x))
 
     @property
     def model(self) -> LinearModel:

@@ -208,6 +208,15 @@ class Chart:
             width=round(abs(x1 - x0), 2), height=round(abs(y1 - y0), 2),
         )  # fmt: skip
 
+    def boxes(self, look: str, xs: Array, ys: Array) -> None:
+        """The outlines of rectangles as one element; ends (num_boxes, 2) each."""
+        path = "".join(
+            f"M{self.x(x0):g} {self.y(y0):g}H{self.x(x1):g}V{self.y(y1):g}"
+            f"H{self.x(x0):g}Z"
+            for (x0, x1), (y0, y1) in zip(xs.tolist(), ys.tolist(), strict=True)
+        )
+        self._add("path", look, d=path)
+
     def upright(self, look: str, x: float, tip: str = "") -> None:
         """A vertical line through the whole drawing."""
         at = self.x(x)

@@ -34,6 +34,10 @@ are in a convex hull, which takes a projection each; the others are what the nea
 these is."""
 
 
+DRAWN_SLACK = 1e-6
+"""A drawing shows a limit as reached within this share of it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinate:
     """A column of the user: where its numbers come from and where they may be.
@@ -208,11 +212,15 @@ class Plane:
 
 
 def predictions(problem: Problem, points: Array) -> tuple[Array, Array]:
-    """Predictions (num_points,) and those of members (num_members, num_points).
+    """What is optimized (num_points,), and members' parts (num_members, num_points).
 
-    As results tell them: targets that the model transforms are transformed back.
+    As results tell them: targets that the model transforms are transformed back. If
+    something else than a prediction is optimized, members have no part in it, (0,
+    num_points): what they predict has another unit.
     """
     values, members = problem.values(points), problem.member_values(points)
+    if not problem.is_prediction:
+        return values, members[:0]
     target = problem.ensemble.target
     if isinstance(target, Link):
         values, members = (_applied(target, outputs) for outputs in (values, members))
@@ -230,11 +238,20 @@ def has_equations(domain: Domain) -> bool:
     return bool(np.any(domain.rows.least == domain.rows.most))
 
 
-def _allowed(domain: Domain, points: Array, shape: tuple[int, int]) -> Flags:
+def _allowed(problem: Problem, points: Array, shape: tuple[int, int]) -> Flags:
     """Which points of a slice are allowed, equations between inputs left aside.
 
     `shape` is that of the slice; a line is a plane with one row.
     """
+    found = _in_domain(problem.domain, points, shape)
+    if problem.limits:
+        least = np.array([limit.least for limit in problem.limits])
+        reached = problem.limit_values(points) >= least - DRAWN_SLACK * np.abs(least)
+        found = found & reached.all(axis=1).reshape(shape)
+    return found
+
+
+def _in_domain(domain: Domain, points: Array, shape: tuple[int, int]) -> Flags:
     if has_equations(domain):
         rows = domain.rows
         kept = rows.least != rows.most
@@ -270,7 +287,7 @@ def line(problem: Problem, coordinate: Coordinate, x: Array) -> Line | None:
     if coordinate.levels is not None:
         labels = tuple(str(coordinate.levels[int(number)]) for number in at)
     here = int(np.abs(points - x).max(axis=1).argmin())
-    allowed = _allowed(problem.domain, points, (1, len(points)))[0]
+    allowed = _allowed(problem, points, (1, len(points)))[0]
     allowed[here] = True
     return Line(coordinate, at, labels, values, members, allowed, here)
 
@@ -287,5 +304,5 @@ def plane(problem: Problem, across: Coordinate, up: Coordinate, x: Array) -> Pla
     return Plane(
         across, up,
         across.told(points)[: len(us)], up.told(points)[:: len(us)],
-        values.reshape(shape), _allowed(problem.domain, points, shape),
+        values.reshape(shape), _allowed(problem, points, shape),
     )  # fmt: skip

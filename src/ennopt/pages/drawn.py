@@ -31,7 +31,8 @@ from ennopt.pages.coordinates import (
     line,
     plane,
 )
-from ennopt.result import Result
+from ennopt.pages.told import predicted
+from ennopt.result import Event, Result
 
 MOST_LINES = 12
 """Slices along one input that a page shows: those along which most happens."""
@@ -66,7 +67,27 @@ LEAST_GAP = 1e-9
 
 def convergence(result: Result) -> list[Chart]:
     """How value and bound met, and the gap on the way."""
-    events = [e for e in result.history if math.isfinite(e.value + e.bound)]
+    end = result.seconds.get("total", 0.0)
+    return meeting(result.history, end, result.sense, result.asked_gap)
+
+
+def meeting(
+    history: Sequence[Event], end: float, sense: str, asked_gap: float | None
+) -> list[Chart]:
+    """How value and bound met so far, and the gap on the way.
+
+    Parameters
+    ----------
+    history
+        When the value or the bound changed.
+    end
+        The time until which they are known, in seconds.
+    sense
+        ``"max"`` or ``"min"``.
+    asked_gap
+        At which gap the run ends.
+    """
+    events = [e for e in history if math.isfinite(e.value + e.bound)]
     if len(events) < 2:
         return []
     step = max(1, len(events) // MOST_EVENTS)
@@ -76,7 +97,7 @@ def convergence(result: Result) -> list[Chart]:
         else [*events[::step], events[-1]]
     )
     times = [event.seconds for event in kept]
-    end = max(times[-1], result.seconds.get("total", 0.0))
+    end = max(times[-1], end)
     times.append(end)
     values = [event.value for event in kept] + [kept[-1].value]
     bounds = [event.bound for event in kept] + [kept[-1].bound]
@@ -88,7 +109,7 @@ def convergence(result: Result) -> list[Chart]:
     )  # fmt: skip
     both.steps("bound", times, bounds)
     both.steps("value", times, values)
-    above = result.sense == "max"
+    above = sense == "max"
     both.words("bound", times[-1], bounds[-1], "bound", -4, -6 if above else 14, "end")
     both.words("value", times[-1], values[-1], "value", -4, 14 if above else -6, "end")
     gaps = [
@@ -102,9 +123,9 @@ def convergence(result: Result) -> list[Chart]:
         x_label=unit, log=True,
     )  # fmt: skip
     gap.y_ticks = [(at, f"{100 * float(text):g}%") for at, text in gap.y_ticks or []]
-    if result.asked_gap is not None and low < result.asked_gap < high:
-        gap.level("asked", result.asked_gap, "the gap asked for")
-        gap.words("quiet", times[-1], result.asked_gap, "asked for", -4, -4, "end")
+    if asked_gap is not None and low < asked_gap < high:
+        gap.level("asked", asked_gap, "the gap asked for")
+        gap.words("quiet", times[-1], asked_gap, "asked for", -4, -4, "end")
     gap.steps("gap", times, gaps)
     return [both, gap]
 
@@ -123,8 +144,9 @@ def members(result: Result) -> Chart | None:
     found = result.member_values
     if found.size < 2:
         return None
+    centre = predicted(result)
     measured = result.extrapolation.target_range if result.extrapolation else None
-    reach = [*found.tolist(), result.value, *(measured or ())]
+    reach = [*found.tolist(), centre, *(measured or ())]
     listed = found.size <= MOST_MEMBERS
     height = TOP + BOTTOM + (22 * found.size if listed else 90)
     chart = framed(
@@ -135,12 +157,12 @@ def members(result: Result) -> Chart | None:
     if measured is not None:
         top, bottom = chart.y.high, chart.y.low
         chart.bar("seen", *measured, bottom, top, tip="the range that was measured")
-    chart.upright("value", result.value, tip=f"the ensemble: {compact(result.value)}")
+    chart.upright("value", centre, tip=f"the ensemble: {compact(centre)}")
     rng = np.random.default_rng(0)  # of many, heights keep them apart
     for i, at in enumerate(found.tolist()):
         y = found.size - 1.0 - i if listed else 0.15 + 0.7 * float(rng.random())
         if listed:
-            chart.curve("stem", [result.value, at], [y, y])
+            chart.curve("stem", [centre, at], [y, y])
         chart.dot("member", at, y, 4.0, tip=f"member {i + 1}: {compact(at, 6)}")
     if listed:
         chart.y_ticks = [
@@ -356,17 +378,32 @@ def surfaces(result: Result, shown_planes: Sequence[Plane]) -> list[Chart]:
     return [_surface(one, result, (low, high)) for one in shown_planes]
 
 
+def _empty_surface(one: Plane, ends: tuple[float, float], title: str) -> Chart:
+    """Predictions as colours, and nothing on them yet."""
+    low, high = ends
+    chart = framed(
+        title, (float(one.xs[0]), float(one.xs[-1])),
+        (float(one.ys[0]), float(one.ys[-1])), height=300,
+        x_label=shown(one.across.name),
+    )  # fmt: skip
+    shares = (one.values - low) / (high - low if high > low else 1.0)
+    chart.picture(coloured(shares, one.feasible))
+    return chart
+
+
+def _mark_answer(chart: Chart, one: Plane, x: Array) -> None:
+    """A ring around the answer."""
+    own = [float(c.told(x[None])[0]) for c in (one.across, one.up)]
+    tip = f"the answer: {compact(own[0])}, {compact(own[1])}"
+    chart.dot("here", own[0], own[1], 5.5, tip)
+
+
 def _surface(one: Plane, result: Result, ends: tuple[float, float]) -> Chart:
     assert result.asked is not None
     assert result.x is not None
     low, high = ends
-    across, up = shown(one.across.name), shown(one.up.name)
-    chart = framed(
-        f"{up} against {across}", (float(one.xs[0]), float(one.xs[-1])),
-        (float(one.ys[0]), float(one.ys[-1])), height=300, x_label=across,
-    )  # fmt: skip
-    shares = (one.values - low) / (high - low if high > low else 1.0)
-    chart.picture(coloured(shares, one.feasible))
+    title = f"{shown(one.up.name)} against {shown(one.across.name)}"
+    chart = _empty_surface(one, ends, title)
     for level in np.linspace(low, high, LEVELS + 2)[1:-1]:
         for x0, y0, x1, y1 in contours(one.values, float(level)):
             chart.curve(
@@ -381,12 +418,31 @@ def _surface(one: Plane, result: Result, ends: tuple[float, float]) -> Chart:
         inside = (xs >= one.xs[0]) & (xs <= one.xs[-1])
         inside &= (ys >= one.ys[0]) & (ys <= one.ys[-1])
         chart.dots("on-surface", xs[inside], ys[inside], 1.5)
-    own = [float(c.told(result.x[None])[0]) for c in (one.across, one.up)]
-    tip = f"the answer: {compact(own[0])}, {compact(own[1])}"
-    chart.dot("here", own[0], own[1], 5.5, tip)
+    _mark_answer(chart, one, result.x)
     allowed = float(one.feasible.mean())
     if allowed < 1.0:
         chart.note = f"{_share(allowed)} of this plane is allowed; the rest is faint"
+    return chart
+
+
+def searched(result: Result, shown_planes: Sequence[Plane]) -> Chart | None:
+    """For two inputs the boxes of the search over the surface."""
+    asked = result.asked
+    if asked is None or asked.boxes is None or result.x is None or not shown_planes:
+        return None
+    one = shown_planes[0]
+    low, high = float(np.nanmin(one.values)), float(np.nanmax(one.values))
+    chart = _empty_surface(one, (low, high), "Where the search had to look closer")
+    ends = asked.boxes.reshape(-1, 2)
+    sides = [c.told(ends).reshape(-1, 2) for c in (one.across, one.up)]
+    chart.boxes("box", *sides)
+    _mark_answer(chart, one, result.x)
+    count = len(asked.boxes)
+    chart.note = (
+        f"{count:,} box{'es' * (count != 1)}: in each, a bound excludes anything "
+        "better. Small boxes are where that was hard to prove; what lies in no box was "
+        "excluded on the way."
+    )
     return chart
 
 

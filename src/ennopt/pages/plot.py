@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ennopt.extras import require
-from ennopt.network import shown
+from ennopt.network import Array, shown
 from ennopt.pages import drawn
 from ennopt.pages.coordinates import Line
+from ennopt.pages.told import predicted
 from ennopt.result import Result
 
 VALUE, BOUND, MEMBER = "#0b7a70", "#b4501f", "#7f93a8"
@@ -21,6 +23,9 @@ COLUMNS = 3
 
 CELL = (3.4, 2.6)
 """Inches of a drawing in a figure of our own."""
+
+FRONT = 1.6
+"""Size of the drawing of a front, as a multiple of a cell."""
 
 
 def draw(result: Result, what: str, axes: Any) -> Any:
@@ -47,12 +52,12 @@ def draw(result: Result, what: str, axes: Any) -> Any:
     return axes
 
 
-def _cells(count: int) -> Any:
+def _cells(count: int, scale: float = 1.0) -> Any:
     """Axes of a new figure, as many as asked for."""
     pyplot = require("matplotlib.pyplot", "plot")
     across = min(COLUMNS, count)
     down = math.ceil(count / across)
-    size = (CELL[0] * across, CELL[1] * down)
+    size = (scale * CELL[0] * across, scale * CELL[1] * down)
     _, axes = pyplot.subplots(
         down, across, figsize=size, squeeze=False, layout="constrained"
     )
@@ -108,9 +113,10 @@ def _slice(one: Line, result: Result, axes: Any) -> None:
 def _members(result: Result, axes: Any) -> None:
     values = result.member_values
     places = np.arange(1, values.size + 1)
-    axes.hlines(places, result.value, values, color=MEMBER, lw=1)
+    centre = predicted(result)
+    axes.hlines(places, centre, values, color=MEMBER, lw=1)
     axes.plot(values, places, "o", color=VALUE)
-    axes.axvline(result.value, color=VALUE)
+    axes.axvline(centre, color=VALUE)
     axes.set_yticks(places)
     axes.invert_yaxis()
     axes.set(xlabel="prediction", ylabel="member")
@@ -127,3 +133,35 @@ def _convergence(result: Result, axes: Any) -> None:
     axes.set(xlabel="seconds", ylabel="prediction")
     axes.set_title("Value and bound", fontsize="medium")
     axes.legend(frameon=False)
+
+
+def draw_front(
+    values: Array,
+    empty: Sequence[tuple[float, float]],
+    names: tuple[str, str],
+    senses: tuple[str, str],
+    axes: Any,
+) -> Any:
+    """Draw points (num_points, 2) of a front, and what is proved to be out of reach.
+
+    See `ennopt.pareto.Front`, of which these are parts.
+    """
+    axes = _cells(1, FRONT)[0] if axes is None else axes
+    signs = np.array([1.0 if sense == "max" else -1.0 for sense in senses])
+    if len(values):
+        points = signs * values
+        low, high = points.min(axis=0), points.max(axis=0)
+        room = 0.06 * np.where(high > low, high - low, 1.0)
+        low, high = low - room, high + room
+        corners = np.clip(signs * np.array(empty).reshape(-1, 2), low, high)
+        # What is excluded at each value of the first: all above the lowest corner.
+        ends = np.unique(np.concatenate([corners[:, 0], [low[0], high[0]]]))
+        limits = [corners[corners[:, 0] <= end, 1].min(initial=high[1]) for end in ends]
+        axes.fill_between(
+            signs[0] * ends, signs[1] * np.array(limits), signs[1] * high[1],
+            step="post", color=BOUND, alpha=0.15, lw=0, label="proved out of reach",
+        )  # fmt: skip
+        axes.plot(*values.T, "o", color=VALUE, ms=5, label="best found")
+        axes.legend(frameon=False)
+    axes.set(xlabel=shown(names[0]), ylabel=shown(names[1]))
+    return axes

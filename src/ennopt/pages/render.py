@@ -31,6 +31,11 @@ def _environment() -> Any:
     return environment
 
 
+def filled(template: str, **content: Any) -> str:
+    """A template of this room, filled."""
+    return str(_environment().get_template(template).render(**content))
+
+
 def style() -> str:
     """The style sheet, for a page that is one file."""
     return resources.files(__package__).joinpath(STYLE).read_text("utf-8")
@@ -42,10 +47,12 @@ def page(result: Result) -> str:
     shown_lines = drawn.lines(result)
     shown_planes = drawn.planes(result, shown_lines)
     weights = () if asked is None else asked.problem.ensemble.weights
-    filled = _environment().get_template("report.html").render(
+    return filled(
+        "report.html",
         style=style(),
         result=result,
         verdict=told.verdict(result),
+        is_prediction=told.is_prediction(result),
         tiles=told.tiles(result),
         warning=told.warnings(result),
         recipe=told.recipe(result),
@@ -57,6 +64,7 @@ def page(result: Result) -> str:
         histograms=drawn.histograms(result),
         slices=drawn.slices(result, shown_lines),
         surfaces=drawn.surfaces(result, shown_planes),
+        searched=drawn.searched(result, shown_planes),
         colours=drawn.colour_scale(shown_planes),
         equations=asked is not None and has_equations(asked.problem.domain),
         held=told.held_by(result),
@@ -68,13 +76,13 @@ def page(result: Result) -> str:
         made=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         version=VERSION,
         compact=compact,
-    )  # fmt: skip
-    return str(filled)
+    )
 
 
 def card(result: Result) -> str:
     """An answer in a notebook: small, without a style sheet of its page."""
-    filled = _environment().get_template("card.html").render(
+    return filled(
+        "card.html",
         result=result,
         verdict=told.verdict(result),
         tiles=told.tiles(result),
@@ -83,5 +91,4 @@ def card(result: Result) -> str:
         held=told.held_by(result),
         conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
         compact=compact,
-    )  # fmt: skip
-    return str(filled)
+    )

@@ -12,7 +12,7 @@ from ennopt.log import as_time
 from ennopt.network import Array, shown
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import Coordinate, coordinates
-from ennopt.problem import Problem
+from ennopt.problem import Problem, Term
 from ennopt.result import ENDINGS, LARGEST_SHOWN_GAP, Result, Status
 
 AT_END = 1e-6
@@ -39,12 +39,26 @@ class Verdict(NamedTuple):
     words: str
 
 
+def is_prediction(result: Result) -> bool:
+    """Whether the value is a prediction, not something made of predictions."""
+    return result.asked is None or result.asked.problem.is_prediction
+
+
+def predicted(result: Result) -> float:
+    """What the model predicts at the answer, whatever is optimized."""
+    if result.asked is None or is_prediction(result) or result.x is None:
+        return result.value
+    problem = result.asked.problem
+    main = Term(problem.ensemble, output=problem.output)
+    return float(main.values(result.x[None])[0])
+
+
 def verdict(result: Result) -> Verdict:
     """The first thing on the page."""
     largest, limit = {
-        "max": ("Largest prediction", "exceed"),
-        "min": ("Smallest prediction", "fall below"),
-    }[result.sense]
+        "max": ("Largest", "exceed"), "min": ("Smallest", "fall below"),
+    }[result.sense]  # fmt: skip
+    largest += " prediction" if is_prediction(result) else " objective"
     if result.status is Status.INFEASIBLE:
         return Verdict(
             "empty", "Nothing is allowed", "No input satisfies everything", "",
@@ -111,7 +125,8 @@ def tiles(result: Result) -> list[dict[str, str]]:
     limit = {"max": "exceed", "min": "fall below"}[result.sense]
     found = [{
         "name": "Value found", "number": compact(result.value, 7),
-        "words": "what the model predicts for the recipe",
+        "words": "what the model predicts for the recipe" if is_prediction(result)
+        else "what was optimized, at the recipe",
     }]  # fmt: skip
     if result.probability is not None:
         found[0]["words"] = f"{result.details['meaning']}"
@@ -242,7 +257,7 @@ def nearest_rows(result: Result) -> dict[str, Any] | None:
         "rows": rows,
         "numbers": away.nearest,
         "distances": [compact(at, 3) for at in away.distances],
-        "predicted": compact(result.value, 5),
+        "predicted": compact(predicted(result), 5),
         "measured": measured,
     }
 
@@ -285,11 +300,11 @@ def seconds_in_words(seconds: float) -> str:
 
     Examples
     --------
-    >>> seconds_in_words(0.00213), seconds_in_words(8.214), seconds_in_words(7500)
-    ('2.1 ms', '8.2 s', '2 h 05 min')
+    >>> seconds_in_words(0.00213), seconds_in_words(0.294), seconds_in_words(7500)
+    ('2.1 ms', '290 ms', '2 h 05 min')
     """
     if seconds < 1:
-        return f"{1000 * seconds:.2g} ms"
+        return f"{float(f'{1000 * seconds:.2g}'):g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     return as_time(seconds)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import MILP_SETS, Canonical, Feature
+from ennopt.canonical import MODELLED, Canonical, Feature
 from ennopt.engine.search import halted
 from ennopt.milp import backend
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import Backend, MilpStatus
 from ennopt.paper.halving import BoundedBox, Halving, OpenBoxes, best_first
 from ennopt.paper.preparation import BOUNDS_SHARE, first_points
-from ennopt.paper.solving import LiveSolve, Trust, limit_reached
+from ennopt.paper.solving import Guides, LiveSolve, Trust, limit_reached
 from ennopt.paper.subproblems import Answer, Subproblem, fallback
 from ennopt.problem import Problem
 from ennopt.result import Result, Status
@@ -50,7 +50,7 @@ class BigM:
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = MILP_SETS
+    handles: ClassVar[frozenset[Feature]] = MODELLED
     backend: str = "highs"
     tightening: tuple[Tightening, ...] = (Crown(), LpTightening())
     starts: int = 1000
@@ -87,6 +87,7 @@ class _BoxByBox:
         self.tightening, self.run, self.solver = tightening, run, solver
         self.boxes: OpenBoxes[BoundedBox] = OpenBoxes()
         self.trust = Trust(run)
+        self.guides = Guides()
         self.solved = 0
 
     def run_to_the_end(self) -> Status | None:
@@ -131,7 +132,7 @@ class _BoxByBox:
         """The answer of the solver to a box; the run hears of it while it works."""
         run = self.run
         problem = run.problem.on(box.domain)
-        scaled = ScaledModel.of(problem, box.bounds)
+        scaled = ScaledModel.of(problem, box.bounds, self.guides.known(run))
         model = scaled.model
         self.solved += 1
         if self.solved == 1:
@@ -145,15 +146,17 @@ class _BoxByBox:
             rest = max(self.boxes.bound(), run.value)
             run.prove(max(min(bound, box.bound), rest))
 
-        live = LiveSolve(run, self.solver, scaled, box.domain, prove)
+        live = LiveSolve(
+            run, self.solver, scaled, box.domain, prove, guides=self.guides
+        )
         found = live.solve(model, run.remaining())
-        if found.status is MilpStatus.INFEASIBLE and not box.domain.is_box:
+        if found.status is MilpStatus.INFEASIBLE and not problem.is_never_empty:
             return Answer(None, -math.inf)
         if not found.status.has_bound:
             failure = found.message or found.status.value
             return fallback(Subproblem(problem, box.bounds), failure)
         return Answer(
-            None,  # the run has seen all points
+            None if found.x is None else scaled.point(found.x),
             scaled.proved(found.bound, self.solver),
             limit=limit_reached(found.status),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import MILP_SETS, Canonical, Feature
+from ennopt.canonical import MODELLED, Canonical, Feature
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.solver import SMALLEST_VIOLATION, MilpStatus
 from ennopt.paper.halving import halve_to_the_end
@@ -58,7 +58,7 @@ class BranchAndCut:
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = MILP_SETS
+    handles: ClassVar[frozenset[Feature]] = MODELLED
     cut_limit: int = CUT_LIMIT
     violation: float = SMALLEST_VIOLATION
     tightening: tuple[Tightening, ...] = (LpTightening(),)

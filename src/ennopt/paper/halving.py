@@ -20,12 +20,13 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.domain import Domain
-from ennopt.paper.solving import PATIENCE, Trust
+from ennopt.paper.solving import PATIENCE, Trust, blurred, offer
 from ennopt.paper.subproblems import (
     SUBPROBLEM_SHARE,
     Answer,
     Subproblem,
     SubproblemSolver,
+    allowed,
     solve_all,
 )
 from ennopt.result import Status
@@ -190,7 +191,7 @@ class Halving(Generic[B]):
         self.explored += 1
         run.count(answer.nodes)
         if answer.x is not None:
-            run.offer(answer.x)
+            offer(run, answer.x)
         self.trust.heard([answer.failure])
         bound = min(box.bound, self.trust.believed(box.domain, answer.bound))
         self.told(box, bound)
@@ -198,6 +199,8 @@ class Halving(Generic[B]):
             boxes.close(bound)
         elif bound == -math.inf:
             boxes.close(bound)  # no point of the box meets the constraints
+        elif blurred(run, answer.x, bound):
+            boxes.close(bound)
         elif answer.limit is not None or run.ended() is not None:
             boxes.push(replace(box, bound=bound))
         else:
@@ -234,7 +237,7 @@ def solve_whole(
     """
     problem = run.problem.on(box.domain)
     subproblem = Subproblem(problem, box.bounds)
-    answers = solve_all(run, solver, [subproblem], share * run.tolerance())
+    answers = solve_all(run, solver, [subproblem], allowed(run, share))
     return None if answers is None else answers[0]
 
 

@@ -10,19 +10,24 @@ them. What the paper leaves open is done the valid way:
 - a node whose copies agree but whose bound is still open splits its widest side;
 - a member problem that hits its limit contributes its bound, one that fails the
   bound that its neurons already have.
+
+Limits and risks are taken in by `ennopt.paper.mixing`: one weighted sum of outputs that
+bounds the objective where limits hold, and limits that one member meets by itself as
+rows of that member's problem. Small boxes are solved as one model that has them all.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import MILP_SETS, Canonical, Feature
+from ennopt.canonical import MODELLED, Canonical, Feature
 from ennopt.domain import Domain
+from ennopt.engine.search import RESTORE_GROWTH
 from ennopt.milp.formulation import big_m
 from ennopt.milp.highs import HotLp
 from ennopt.milp.solver import MilpStatus
@@ -42,20 +47,27 @@ from ennopt.paper.member_relaxation import (
     lagrangian_bound,
     member_problems,
 )
+from ennopt.paper.mixing import Mixing
 from ennopt.paper.multipliers import Copies, Multipliers, StepRule, Subgradient, improve
 from ennopt.paper.preparation import begin
-from ennopt.paper.solving import PATIENCE, Trust
+from ennopt.paper.solving import PATIENCE, Trust, offer
 from ennopt.paper.subproblems import (
     SUBPROBLEM_SHARE,
     Answer,
     ByMilp,
     Subproblem,
     SubproblemSolver,
+    allowed,
     solve_all,
 )
 from ennopt.problem import Problem, relative_gap
 from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
+
+STALLED_SHARE, STALLED_DEPTH = 0.2, 1
+"""With limits or risks, a node so deep whose relaxation takes less than this share of
+the way from its parent's bound to the best value is solved as one model: what members
+must do together, multipliers cannot always say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +157,7 @@ class LagrangianSearch:
     0.375
     """
 
-    handles: ClassVar[frozenset[Feature]] = MILP_SETS
+    handles: ClassVar[frozenset[Feature]] = MODELLED
     multipliers: StepRule = field(default_factory=Subgradient)
     fix_binaries: bool = True
     from_gradients: bool = False
@@ -231,6 +243,10 @@ class _PhaseTwo:
         self.multipliers = Multipliers.zero(
             len(run.problem.networks), run.problem.num_inputs
         )
+        self.mixed = not run.problem.is_sum
+        at = run.problem.domain.centre if run.x is None else run.x
+        self.mixing = Mixing.of(run.problem, at)
+        self.due = 0  # nodes before points are moved to where limits hold
 
     # The multipliers.
 
@@ -254,7 +270,7 @@ class _PhaseTwo:
         self.multipliers = last if fixed else best
 
     def _equal_slopes(self, x: Array) -> Multipliers:
-        slopes = np.stack([n.gradient(x)[0] for n in self.problem.networks])
+        slopes = np.concatenate([part.gradients(x[None]) for part in self._parts()])
         costs = slopes.mean(axis=0) - slopes
         return Multipliers(-self.units.scaled_costs(costs[1:]))
 
@@ -274,9 +290,8 @@ class _PhaseTwo:
         run = self.run
         assert run.x is not None
         programs = []
-        for i, network in enumerate(self.problem.networks):
-            alone = Canonical.sum_of([network], self.problem.domain)
-            made = big_m(alone, self.bounds.member(i))
+        for i, part in enumerate(self._parts()):
+            made = big_m(part, known_bounds(part, self.bounds, i, self.mixed))
             binaries = made.binaries
             lower, upper = made.model.lower.copy(), made.model.upper.copy()
             at = made.assignment(run.x)
@@ -303,24 +318,40 @@ class _PhaseTwo:
 
     # The relaxation of a node.
 
+    def _parts(
+        self, costs: Array | None = None, domain: Domain | None = None
+    ) -> list[Canonical]:
+        """The problems of the members, on the whole domain or on a part of it."""
+        if costs is None:
+            costs = np.zeros((len(self.problem.networks), self.problem.num_inputs))
+        where = self.problem.domain if domain is None else domain
+        return member_problems(self.problem, where, costs, self.mixing)
+
     def _relax(
         self, domain: Domain, scaled: Array, known: float
     ) -> tuple[Array, float] | None:
         """Maximizers of the members and the bound of the ensemble on `domain`."""
         costs = self.units.costs(scaled)
-        problems = member_problems(self.problem, domain, costs)
+        problems = self._parts(costs, domain)
+        constant = self.mixing.constant(self.problem) if self.mixed else 0.0
         answers = self._solve(
             [
-                Subproblem(problem, known_bounds(problem, self.bounds, i))
+                Subproblem(problem, known_bounds(problem, self.bounds, i, self.mixed))
                 for i, problem in enumerate(problems)
             ],
             known,
         )
         if answers is None:
             return None
-        bound = lagrangian_bound([a.bound for a in answers], costs, domain)
+        bound = lagrangian_bound([a.bound for a in answers], costs, domain, constant)
         bound = self.trust.believed(domain, bound)
         copies = np.array([domain.centre if a.x is None else a.x for a in answers])
+        if self.mixed:
+            outputs = [
+                network(x[None])[0]
+                for network, x in zip(self.problem.networks, copies, strict=True)
+            ]
+            self.mixing = self.mixing.updated(self.problem, np.concatenate(outputs))
         return copies, bound
 
     def _solve(
@@ -328,7 +359,7 @@ class _PhaseTwo:
     ) -> list[Answer] | None:
         """Solve problems of single members on a node with this bound."""
         run, config = self.run, self.config
-        slack = config.gap_share * run.tolerance()
+        slack = allowed(run, config.gap_share)
         if math.isfinite(bound - run.value):
             slack = max(slack, config.accuracy * (bound - run.value))
         most = config.member_nodes if math.isfinite(bound) else math.inf
@@ -363,6 +394,10 @@ class _PhaseTwo:
             return None
         copies, bound, multipliers = relaxed
         run = self.run
+        if self.mixed and node.depth >= STALLED_DEPTH:
+            fall = STALLED_SHARE * (node.bound - run.value)
+            if run.value + run.tolerance() < bound and bound > node.bound - fall:
+                return self.halving.explore(replace(node, bound=bound))
         self._count(node, bound)
         if bound > run.value + run.tolerance():
             self._heuristic(copies[0])
@@ -393,6 +428,9 @@ class _PhaseTwo:
             at = self.multipliers
             points, reached = relaxed
             run.offer(np.vstack([points, points.mean(axis=0)]))
+            if self.problem.limits.count and self.counts.nodes >= self.due:
+                self.due = int(RESTORE_GROWTH * self.counts.nodes) + 1
+                offer(run, points.mean(axis=0))
             if reached < bound or copies is None:
                 best, copies = at, points
             bound = min(bound, reached)
@@ -435,11 +473,11 @@ class _PhaseTwo:
             np.clip(copy - reach * widths, whole.lower, whole.upper),
             np.clip(copy + reach * widths, whole.lower, whole.upper),
         )
-        first = Canonical.sum_of(self.problem.networks[:1], near_copy)
-        near = Subproblem(first, self.bounds.member(0))
+        first = self._parts(domain=near_copy)[0]
+        near = Subproblem(first, known_bounds(first, self.bounds, 0, self.mixed))
         answers = self._solve([near], math.inf)
         if answers is not None and answers[0].x is not None:
-            self.run.offer(answers[0].x)
+            offer(self.run, answers[0].x)
 
     def _whole(self, node: _Node) -> Answer | None:
         """A small box as one model of the whole ensemble."""

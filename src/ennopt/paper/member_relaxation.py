@@ -18,8 +18,10 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import UNIT
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
-from ennopt.network import Array, Network
+from ennopt.network import Array
 from ennopt.paper.halving import middle
+from ennopt.paper.mixing import Mixing, alone
+from ennopt.tightening.relaxation import Interval
 
 AGREEMENT = 1e-6
 """Copies this close, in scaled units, agree: splitting between them leads nowhere."""
@@ -68,7 +70,7 @@ class PaperUnits:
 
 
 def member_problems(
-    problem: Canonical, domain: Domain, costs: Array
+    problem: Canonical, domain: Domain, costs: Array, mixing: Mixing
 ) -> list[Canonical]:
     """The relaxation on `domain`: for each member, its prediction plus its cost.
 
@@ -80,30 +82,37 @@ def member_problems(
         The box of a node.
     costs
         Linear cost of each member's copy, (num_members, num_inputs).
+    mixing
+        How outputs are weighted, and limits that several members meet together.
     """
-    return [
-        Canonical.sum_of([network, Network((cost[None],), (np.zeros(1),))], domain)
-        for network, cost in zip(problem.networks, costs, strict=True)
-    ]
+    here = problem.on(domain)
+    return [alone(here, mixing, i, cost) for i, cost in enumerate(costs)]
 
 
-def lagrangian_bound(bounds: Sequence[float], costs: Array, domain: Domain) -> float:
+def lagrangian_bound(
+    bounds: Sequence[float], costs: Array, domain: Domain, constant: float = 0.0
+) -> float:
     """Bound of the ensemble on `domain` from bounds of the member problems.
 
     At one common point the costs add up to nothing, but for rounding, which is
-    charged here. Where one member has no point, there is none at all.
+    charged here; `constant` is what multipliers of limits add. Where one member has no
+    point, there is none at all.
     """
     if -math.inf in bounds:
         return -math.inf
     total = np.array([math.fsum(column) for column in costs.T])
     rest = float(np.abs(total) @ domain.reach)
-    sizes = math.fsum(abs(bound) for bound in bounds) + rest
+    sizes = math.fsum(abs(bound) for bound in bounds) + rest + abs(constant)
     rounding = 4.0 * (len(bounds) + domain.num_inputs) * UNIT * sizes
-    return math.fsum(bounds) + rest + rounding
+    return math.fsum(bounds) + constant + rest + rounding
 
 
-def known_bounds(problem: Canonical, bounds: NeuronBounds, i: int) -> NeuronBounds:
-    """Bounds of member i and, after it, of the linear cost beside it.
+def known_bounds(
+    problem: Canonical, bounds: NeuronBounds, i: int, mixed: bool
+) -> NeuronBounds:
+    """Bounds of member i and, after it, of what is beside it: the cost, linear terms.
+
+    Where its outputs are not those of the ensemble, they are unknown.
 
     Parameters
     ----------
@@ -113,11 +122,18 @@ def known_bounds(problem: Canonical, bounds: NeuronBounds, i: int) -> NeuronBoun
         Of the whole ensemble, valid on the problem's box.
     i
         The member.
+    mixed
+        Whether its outputs are others than those of the ensemble.
     """
-    cost = Canonical.sum_of(problem.networks[1:], problem.domain).root
-    return NeuronBounds(
-        (bounds.lower[i], cost.lower[0]), (bounds.upper[i], cost.upper[0])
+    beside = Canonical.sum_of(problem.networks[1:], problem.domain).root
+    low, high = bounds.lower[i], bounds.upper[i]
+    if not mixed:
+        return NeuronBounds((low, *beside.lower), (high, *beside.upper))
+    unknown = np.full(problem.networks[0].num_outputs, np.inf)
+    known = NeuronBounds(
+        ((*low[:-1], -unknown), *beside.lower), ((*high[:-1], unknown), *beside.upper)
     )
+    return Interval().tighten(problem, known)
 
 
 def branching(domain: Domain, copies: Array, units: PaperUnits) -> tuple[int, float]:

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
+from ennopt.engine.restore import restore_best
 from ennopt.engine.search import halted
 from ennopt.paper.subproblems import Subproblem, fallback
 from ennopt.run import Run
-from ennopt.tightening.progressive import Tightening, deadline_after
+from ennopt.tightening.progressive import (
+    Tightening,
+    deadline_after,
+    few_if_convex,
+)
 from ennopt.tightening.stepwise import Phase, Steps, tighten_by_steps, unnamed
 
 BOUNDS_SHARE = 0.5
@@ -19,10 +24,17 @@ solver has the other half even where the bounds do not finish."""
 
 
 def first_points(run: Run, count: int) -> None:
-    """Random points of the domain, for a first value."""
-    if count:
-        rng = np.random.default_rng(run.tools.seed)
-        run.offer(run.problem.domain.sample(count, rng))
+    """Random points of the domain, for a first value.
+
+    With limits, the most promising of them are moved to where limits hold.
+    """
+    if not count:
+        return
+    rng, domain = np.random.default_rng(run.tools.seed), run.problem.domain
+    points = domain.sample(few_if_convex(domain, count), rng)
+    run.offer(points)
+    if run.problem.limits.count:
+        restore_best(run.problem, points, run.offer, run.ended)
 
 
 def begin(run: Run, bounds: NeuronBounds) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import MILP_SETS, Canonical, Feature
+from ennopt.canonical import MODELLED, Canonical, Feature
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.cuts import IdealCuts
 from ennopt.milp.scaling import ScaledModel
@@ -68,7 +68,7 @@ class RootBound:
     2.0...
     """
 
-    handles: ClassVar[frozenset[Feature]] = MILP_SETS
+    handles: ClassVar[frozenset[Feature]] = MODELLED
     tightening: tuple[Tightening, ...] = (LpTightening(),)
     cut_limit: int = CUT_LIMIT
     rounds: int = ROUNDS

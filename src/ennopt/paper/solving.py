@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ennopt.domain import Domain
+from ennopt.engine.restore import restore
+from ennopt.milp.epigraph import LIMIT_ROOM
 from ennopt.milp.model import LinearModel
+from ennopt.milp.refining import solve_refined
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import (
     Backend,
@@ -34,6 +39,17 @@ ROUNDING = 1e-9
 """A bound this far below a value, in units of the largest sums of a prediction, is
 wrong: rounding of the forward pass stays far below it."""
 
+RESTORING_STEPS = 10
+"""Most linear programs that move a solver's point to where limits hold: it misses them
+by tolerances only."""
+
+GUIDES = 64
+"""Most points at which the model of the next box is made sharp."""
+
+BLUR = 4.0
+"""How many times the room that a limit has in a model a point of a solver may miss it
+by: the room itself, the solver's tolerance, and what weights make of that."""
+
 PATIENCE = 5
 """Failures of a solver in a row after which a search gives up. One may be bad luck of
 its numerics, and halves of a box are easier; five are a solver out of order."""
@@ -41,12 +57,62 @@ its numerics, and halves of a box are easier; five are a solver out of order."""
 
 def contradicted(run: Run, domain: Domain, bound: float) -> bool:
     """Whether the best point known lies in a box and beats the bound claimed for it."""
-    if bound == -math.inf and domain.is_box:
+    if bound == -math.inf and run.problem.on(domain).is_never_empty:
         return True  # no box is empty
     if run.x is None or not domain.contains(run.x):
         return False
     relative = SOUNDNESS_SLACK * max(1.0, abs(run.value))
     return bound < run.value - min(ROUNDING * run.problem.size, relative)
+
+
+def offer(run: Run, x: Array) -> None:
+    """Tell the run a point of a solver; if it misses a limit, one nearby that does not.
+
+    Solvers meet limits up to tolerances that are wider than what we allow.
+    """
+    run.offer(x)
+    problem = run.problem
+    if not problem.limits.count or problem.contains(problem.domain.repair(x)):
+        return
+    run.offer(restore(problem, x, RESTORING_STEPS, run.ended))
+
+
+def blurred(run: Run, x: Array | None, bound: float) -> bool:
+    """Whether a point is the best of its box for a solver, but misses limits for us.
+
+    By so little that no solver can tell: smaller boxes would not help.
+    """
+    problem = run.problem
+    if x is None or not problem.limits.count:
+        return False
+    inside = problem.domain.repair(x)
+    value = float(problem.values(inside)[0])
+    if bound - value > problem.tolerance(value, run.limits.gap):
+        return False
+    if problem.contains(inside) or not problem.domain.contains(inside):
+        return False
+    over = problem.limits.values(problem.outputs(inside[None]))[0]
+    low = np.concatenate([layers[-1] for layers in problem.root.lower])
+    high = np.concatenate([layers[-1] for layers in problem.root.upper])
+    ranges = [function.range(low, high) for function in problem.limits.functions]
+    room = problem.slack + BLUR * LIMIT_ROOM * np.ptp(ranges, axis=1)
+    return bool(np.all(over >= problem.limits.least - room))
+
+
+@dataclass(slots=True, eq=False)
+class Guides:
+    """Points at which models that lack rows should be sharp, the latest ones."""
+
+    points: list[Array] = field(default_factory=list)
+
+    def note(self, x: Array) -> None:
+        """Remember a point, (num_inputs,)."""
+        self.points.append(x)
+        del self.points[:-GUIDES]
+
+    def known(self, run: Run) -> list[Array]:
+        """The points, and the best one known to a run."""
+        return self.points if run.x is None else [*self.points, run.x]
 
 
 def limit_reached(status: MilpStatus) -> Status | None:
@@ -134,6 +200,8 @@ class LiveSolve:
         The solver's bound at its root, in the units of the model.
     contradictory
         Whether a bound was contradicted.
+    guides
+        Learns points at which models should be sharp.
     """
 
     run: Run
@@ -145,6 +213,7 @@ class LiveSolve:
     nodes: int = 0
     root_bound: float = math.inf
     contradictory: bool = False
+    guides: Guides = field(default_factory=Guides)
 
     def solve(
         self,
@@ -166,7 +235,9 @@ class LiveSolve:
         hooks = SolveHooks(
             progress=self._told, separations=separations, start=self._start()
         )
-        found = self.solver.solve(model, options, hooks)
+        found = solve_refined(
+            self.solver, self.scaled, model, options, hooks, self.guides.note
+        )
         self._hear(found.nodes, found.x, found.bound)
         if found.status is MilpStatus.INTERRUPTED and run.ended() is None:
             run.interrupt()
@@ -193,7 +264,7 @@ class LiveSolve:
         run.count(nodes - self.nodes)
         self.nodes = nodes
         if x is not None:
-            run.offer(self.scaled.point(x))
+            offer(run, self.scaled.point(x))
         proved = self.scaled.proved(bound, self.solver)
         if contradicted(run, self.domain, proved):
             self.contradictory = True

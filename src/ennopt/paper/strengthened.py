@@ -29,7 +29,7 @@ from ennopt.milp.solver import (
     SolveOptions,
 )
 from ennopt.network import Array
-from ennopt.paper.solving import LiveSolve
+from ennopt.paper.solving import Guides, LiveSolve, offer
 from ennopt.run import Run
 
 CUT_LIMIT = 25_000
@@ -197,7 +197,7 @@ class IncumbentInequalities:
             return []
         cut, columns = made
         self.count += 1
-        self.run.offer(self.scaled.point(columns))  # the best of the same pattern
+        offer(self.run, self.scaled.point(columns))  # the best of the same pattern
         return [cut]
 
 
@@ -231,7 +231,7 @@ def solve_strengthened(
     MilpStatus
         How the solver ended; ``FAILED`` also if its bound contradicts a point.
     """
-    scaled = ScaledModel.of(run.problem, bounds)
+    scaled = ScaledModel.of(run.problem, bounds, Guides().known(run))
     solve = _StrengthenedSolve(run, solver, scaled, strengthening, prefix)
     return solve.run_to_the_end(min(seconds, run.remaining()))
 

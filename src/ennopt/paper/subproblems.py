@@ -23,11 +23,12 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.slices import in_slices
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.highs import HotLp
+from ennopt.milp.refining import solve_refined
 from ennopt.milp.scaling import ScaledModel
 from ennopt.milp.solver import MilpProgress, MilpStatus, SolveHooks
 from ennopt.network import Array
 from ennopt.result import Limits, Progress, Status
-from ennopt.run import Callback, Run
+from ennopt.run import Callback, Run, Tools
 from ennopt.tightening.progressive import Shares, Tightening, workers
 from ennopt.tightening.relaxation import Interval
 
@@ -41,6 +42,10 @@ SAMPLES = 32
 LP_SECONDS = 1.0
 """Most time that the linear relaxation may take where a MILP had none: many times what
 those of the paper's sizes need."""
+
+SEARCHED_NODES, LEAST_GAP = 20_000, 1e-9
+"""Most nodes of the engine on a box with limits, and the smallest relative gap that it
+is asked for. A box that is not closed then is halved."""
 
 PAUSE_SECONDS = 0.1
 """How often a run that waits for its subproblems looks at the clock."""
@@ -168,8 +173,9 @@ class ByMilp:
             threads=effort.threads,
             seed=effort.seed,
         )
-        found = solver.solve(scaled.model, options, SolveHooks(progress=told))
-        if found.status is MilpStatus.INFEASIBLE and not problem.domain.is_box:
+        hooks = SolveHooks(progress=told)
+        found = solve_refined(solver, scaled, scaled.model, options, hooks)
+        if found.status is MilpStatus.INFEASIBLE and not problem.is_never_empty:
             return Answer(None, -math.inf, found.nodes)
         if not found.status.has_bound:
             failure = found.message or found.status.value
@@ -219,6 +225,8 @@ class ByEngine:
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least
         problem, begin_at = subproblem.problem, time.perf_counter()
+        if problem.limits.count or not problem.weighting.is_fixed:
+            return self._searched(problem, effort, callback, least)
         rng = np.random.default_rng(effort.seed)
         points = problem.domain.sample(SAMPLES, rng)
         values = problem.values(points)
@@ -239,7 +247,7 @@ class ByEngine:
         ):
             nodes += count
             moved = problem.domain.repair(tree.candidates())
-            for x in moved[problem.domain.feasible(moved)]:
+            for x in moved[problem.feasible(moved)]:
                 tree.offer(x)
             seconds = time.perf_counter() - begin_at
             now = Progress(seconds, tree.value, tree.bound, nodes)
@@ -247,6 +255,27 @@ class ByEngine:
                 break
         x = tree.points()[0] if len(tree.points()) else None
         return Answer(x, min(tree.bound, least.bound), nodes)
+
+    def _searched(
+        self, problem: Canonical, effort: Effort, callback: Callback | None,
+        least: Answer,
+    ) -> Answer:  # fmt: skip
+        """By the whole method, which seeks points that meet limits."""
+        size = problem.tolerance(problem.spread, 1.0)
+        limits = Limits(
+            seconds=effort.seconds, nodes=min(effort.nodes, SEARCHED_NODES),
+            gap=min(1.0, max(effort.slack / size, LEAST_GAP)),
+        )  # fmt: skip
+        tools = Tools(limits, effort.threads, effort.seed, callback=callback)
+        found = self.engine.solve(replace(problem, sign=1.0, origin=None), tools)
+        return Answer(found.x, min(found.bound, least.bound), found.nodes)
+
+
+def allowed(run: Run, share: float) -> float:
+    """A share of the run's tolerance, or of what it is about if no value is known."""
+    if run.x is not None:
+        return share * run.tolerance()
+    return share * run.problem.tolerance(run.problem.spread, run.limits.gap)
 
 
 def solve_all(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ennopt.milp.formulation import ABSENT, Formulation
+from ennopt.milp.building import ABSENT
+from ennopt.milp.formulation import Formulation
 from ennopt.milp.highs import HotLp
 from ennopt.milp.model import Flags
 from ennopt.milp.solver import (

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import MILP_SETS, Canonical, Feature
+from ennopt.canonical import MODELLED, Canonical, Feature
 from ennopt.engine.values import first_values
 from ennopt.milp import backend, preferred_backend
 from ennopt.milp.solver import MilpStatus
@@ -101,7 +101,7 @@ class TwoPhase:
     0.375
     """
 
-    handles: ClassVar[frozenset[Feature]] = MILP_SETS
+    handles: ClassVar[frozenset[Feature]] = MODELLED
     tightening: tuple[Tightening, ...] = (Targeted(),)
     phase_one: PhaseOne | None = field(default_factory=PhaseOne)
     phase_two: LagrangianSearch | None = field(default_factory=LagrangianSearch)

@@ -47,7 +47,7 @@ class StudyProgress:
     Parameters
     ----------
     total
-        Planned runs.
+        Runs that were asked for, those that ended before among them.
     done
         Those that ended before.
     slots

@@ -80,8 +80,8 @@ def _quality(
     test: Callable[[list[Box], list[Box]], float],
 ) -> tuple[Verdict, str, int]:
     """Ensembles against single networks, problem by problem; smaller is better."""
-    better, worse, told, chances = 0, 0, [], []
-    count = 0
+    better, count = 0, 0
+    told, chances, behind = [], [], []
     for problem, group in _boxes(runs, sampling, fact).items():
         kinds = [[b for b in group if b.kind == k] for k in ("ensemble", "single")]
         if not all(kinds):
@@ -90,7 +90,8 @@ def _quality(
         ours, theirs = (measure(problem, each) for each in kinds)
         chance = test(*kinds)
         better += ours < theirs
-        worse += ours > theirs
+        if ours > theirs:
+            behind.append(problem.capitalize())
         chances.append((chance, ours < theirs))
         told.append(
             f"{problem.capitalize()} {ours:.3g} against {theirs:.3g} "
@@ -101,11 +102,13 @@ def _quality(
     clear = sum(chance < LEVEL and ahead for chance, ahead in chances)
     against = sum(chance < LEVEL and not ahead for chance, ahead in chances)
     verdict = verdict_of(
-        better == len(told) and clear > 0 and not against, better > worse or clear > 0
+        better == len(told) and clear > 0 and not against,
+        better > len(behind) or clear > 0,
     )
     words = (
         f"{'; '.join(told)}. Ensembles are ahead on {better} of {len(told)} problems, "
-        f"by more than chance on {clear}, and behind by more than chance on {against}."
+        f"by more than chance on {clear}, and behind on "
+        f"{' and '.join(behind) or 'none'}, by more than chance on {against}."
     )
     return verdict, words, count
 

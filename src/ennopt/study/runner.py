@@ -89,8 +89,9 @@ def run_study(
             journal.append(plan)
         scratch = directory / SEARCHES
         scratch.mkdir(exist_ok=True)
-        _run(waiting, len(tasks), journal, executor, str(scratch.resolve()), stream)
-        return Tally(select(journal.lines), len(tasks) - len(left), len(waiting))
+        kept = len(tasks) - len(left)
+        _run(waiting, kept, journal, executor, str(scratch.resolve()), stream)
+        return Tally(select(journal.lines), kept, len(waiting))
 
 
 def _is_chosen(task: Task, only: str) -> bool:
@@ -103,7 +104,7 @@ def _is_open(outcome: str | None, retry: bool) -> bool:
 
 def _run(
     waiting: list[Task],
-    total: int,
+    kept: int,
     journal: Journal,
     executor: Executor,
     scratch: str,
@@ -111,7 +112,7 @@ def _run(
 ) -> None:
     if not waiting:
         return
-    progress = StudyProgress(total, total - len(waiting), executor.slots, stream)
+    progress = StudyProgress(kept + len(waiting), kept, executor.slots, stream)
     left = {task.key: task for task in waiting}
     lines = executor.execute(waiting, progress.started, scratch)
     try:

@@ -21,6 +21,7 @@ import numpy as np
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import inherited_errors
 from ennopt.canonical import Canonical
+from ennopt.domain import Domain
 from ennopt.milp.model import Flags, Indices
 from ennopt.milp.scaling import centred, normalized
 from ennopt.network import Array, Network
@@ -30,6 +31,14 @@ LOGGER = logging.getLogger(__name__)
 
 WITNESSES = 256
 """Random points whose pre-activations every new bound must contain."""
+
+CONVEX_SHARE = 16
+"""In a convex region one point is drawn where elsewhere there would be so many."""
+
+
+def few_if_convex(domain: Domain, count: int) -> int:
+    """How many points to draw from a set: moving them into a hull takes long."""
+    return -(-count // CONVEX_SHARE) if domain.convex else count
 
 
 def deadline_after(seconds: float) -> float | None:
@@ -256,7 +265,8 @@ class Progressive(abc.ABC):
         known = Interval().tighten(problem, bounds)
         worked = solves = 0
         slack = _slack(replace(problem, known=known))
-        points = problem.domain.sample(WITNESSES, np.random.default_rng(0))
+        count = few_if_convex(problem.domain, WITNESSES)
+        points = problem.domain.sample(count, np.random.default_rng(0))
         seen = [network.preactivations(points) for network in networks]
         alone = [
             centred(Canonical.sum_of([network], problem.domain)) for network in networks

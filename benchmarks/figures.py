@@ -1,0 +1,254 @@
+"""The numbers that README and docs quote, taken from the tables of this folder.
+
+    python benchmarks/figures.py            writes them into the pages
+    python benchmarks/figures.py --check    says which pages disagree, and ends with 1
+
+A quoted number is in a sentence of `QUOTES`, whose braces name a figure, or in a table
+between two comments, `<!-- figures: NAME -->` and `<!-- figures: end -->`. A test runs
+the check, so that a table that was measured again cannot disagree with the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TABLES = Path(__file__).parent
+SHAPE = re.compile(
+    r"(?P<problem>[a-z]+?)(?P<inputs>\d*)_e(?P<members>\d+)_L(?P<layers>\d+)"
+    r"_n(?P<width>\d+)_r\d+"
+)
+INPUTS = {"peaks": 2, "beale": 2, "perm": 3, "spring": 5, "concrete": 8, "wine": 11}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a benchmark's table: an instance, and a cell for each column."""
+
+    name: str
+    cells: dict[str, str]
+
+    def seconds(self, column: str = "engine") -> float | None:
+        """How long the proof took; ``None`` if there is none."""
+        found = re.fullmatch(r"([\d.]+) s", self.cells[column])
+        return None if found is None else float(found[1])
+
+    @property
+    def num_inputs(self) -> int:
+        shape = SHAPE.fullmatch(self.name)
+        return int(shape["inputs"] or INPUTS[shape["problem"]])
+
+    @property
+    def shape(self) -> str:
+        """Members x layers x width."""
+        shape = SHAPE.fullmatch(self.name)
+        return "x".join(shape[part] for part in ("members", "layers", "width"))
+
+    @property
+    def title(self) -> str:
+        return f"{SHAPE.fullmatch(self.name)['problem'].title()} {self.shape}"
+
+
+def rows_of(table: str) -> list[Row]:
+    """The lines of a table that are instances."""
+    columns, rows = [], []
+    for line in (TABLES / table).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == "instance":
+            columns = cells
+        elif SHAPE.fullmatch(cells[0]):
+            rows.append(Row(cells[0], dict(zip(columns, cells, strict=True))))
+    return rows
+
+
+def mean_ratio(table: str, of: str) -> float:
+    """A line `geometric mean of X / engine` below a table."""
+    text = (TABLES / table).read_text(encoding="utf-8")
+    return float(
+        re.search(rf"geometric mean of {re.escape(of)} / engine: ([\d.]+)", text)[1]
+    )
+
+
+def proved(rows: list[Row], column: str = "engine", within: float = 1e9) -> int:
+    """How many of these are proved within some seconds."""
+    times = [row.seconds(column) for row in rows]
+    return sum(time is not None and time <= within for time in times)
+
+
+def rounded(number: float) -> str:
+    """Two digits that count: 237.6 is 240."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def figures() -> dict[str, str]:
+    """Every figure that is quoted, by name."""
+    paper, many = rows_of("engine.md"), rows_of("many_inputs.md")
+    slowest = max(paper, key=lambda row: row.seconds() or 1e9)
+    twelve = [row for row in many if row.num_inputs >= 12]
+    beside = rows_of("solvers.md")
+    found = {
+        "paper": len(paper),
+        "paper_10": proved(paper, within=10),
+        "paper_60": proved(paper, within=60),
+        "paper_300": proved(paper, within=300),
+        "slowest": slowest.title,
+        "slowest_seconds": f"{slowest.seconds():.0f}",
+        "most_mb": max(int(row.cells["MB"]) for row in paper),
+        "beside": len(beside),
+        "beside_best": rounded(mean_ratio("solvers.md", "the best of highs and scip")),
+        "many": len(many),
+        "many_neurons": proved(many),
+        "many_box": proved(many, "box"),
+        "many_scip": proved(many, "scip"),
+        "many_highs": proved(many, "highs"),
+        "twelve": len(twelve),
+        "twelve_neurons": proved(twelve),
+        "twelve_scip": proved(twelve, "scip"),
+        "twelve_highs": proved(twelve, "highs"),
+    }
+    for solver in ("highs", "scip", "gurobi"):
+        found[f"beside_{solver}"] = f"{mean_ratio('solvers.md', solver):.0f}"
+    return {name: str(figure) for name, figure in found.items()}
+
+
+QUOTES = {
+    "README.md": [
+        "On {paper} ensembles of the paper's sizes (2 to 11 inputs, 120 to 800 "
+        "neurons) ennopt proves {paper_10} optima within 10 seconds each and all "
+        "{paper_300} within five minutes",
+        "On the {beside} smallest of ours ennopt is {beside_best} times faster than "
+        "the better of HiGHS and SCIP",
+        "Of {twelve} ensembles with 12 to 60 inputs it proves {twelve_neurons} within "
+        "15 seconds, SCIP {twelve_scip} and HiGHS {twelve_highs}",
+    ],
+    "docs/engine.md": [
+        "{paper_10} proved within 10 s, {paper_60} within a minute, the slowest, "
+        "{slowest}, in {slowest_seconds} s; at most {most_mb} MB",
+        "{beside_highs} times faster than HiGHS, {beside_scip} times than SCIP, "
+        "{beside_gurobi} times than Gurobi in the geometric mean",
+        "of {many} ensembles with 8 to 60 inputs: `neurons` proves {many_neurons}, "
+        "SCIP {many_scip}, HiGHS {many_highs}, `box` {many_box}",
+    ],
+}
+"""Sentences of pages. Where lines break does not matter."""
+
+
+def table_of(head: str, shapes: list[str], lines: dict[str, list[str]]) -> str:
+    """A table in Markdown with a column for each shape."""
+    rows = [[head, *shapes], ["---"] * (len(shapes) + 1)]
+    rows += [[name, *cells] for name, cells in lines.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def shapes_of(rows: list[Row]) -> list[str]:
+    """The shapes that occur, narrow and shallow ones first."""
+    return sorted(
+        {row.shape for row in rows},
+        key=lambda shape: [int(number) for number in shape.split("x")][::-1],
+    )
+
+
+def sizes_table() -> str:
+    """Time to a proof by problem and shape."""
+    rows = rows_of("engine.md")
+    shapes, lines = shapes_of(rows), {}
+    for problem, inputs in sorted(INPUTS.items(), key=lambda item: item[1]):
+        cells = {row.shape: row for row in rows if row.name.startswith(problem)}
+        lines[f"{problem.title()}, {inputs} inputs"] = [
+            told(cells[shape]) for shape in shapes
+        ]
+    return table_of("ensemble", shapes, lines)
+
+
+def inputs_table() -> str:
+    """How many ensembles of each shape and number of inputs are proved."""
+    rows = rows_of("many_inputs.md")
+    shapes, lines = shapes_of(rows), {}
+    for inputs in sorted({row.num_inputs for row in rows}):
+        lines[str(inputs)] = cells = []
+        for shape in shapes:
+            some = [r for r in rows if r.shape == shape and r.num_inputs == inputs]
+            best = [r for r in some if proved([r]) or proved([r], "box")]
+            cells.append(f"{len(best)} of {len(some)}" if some else "")
+    return table_of("inputs", shapes, lines)
+
+
+def told(row: Row) -> str:
+    """The time of a proof with as many digits as count, or the gap."""
+    time = row.seconds()
+    if time is None:
+        return row.cells["engine"]
+    digits = 2 if time < 1 else 1 if time < 10 else 0
+    return f"{time:.{digits}f} s"
+
+
+BLOCKS = {"sizes": sizes_table, "inputs": inputs_table}
+
+
+def with_figures(page: str, text: str, found: dict[str, str]) -> str:
+    """The text of a page with every quoted figure as it is in the tables."""
+    for quote in QUOTES.get(page, ()):
+        text = _with_quote(page, text, quote, found)
+    for name, table in BLOCKS.items():
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- figures: end -->"
+        before, found_begin, rest = text.partition(begin)
+        if found_begin:
+            text = before + begin + table() + "\n" + end + rest.partition(end)[2]
+    return text
+
+
+def _with_quote(page: str, text: str, quote: str, found: dict[str, str]) -> str:
+    """Replace the figures of one sentence and keep its line breaks."""
+    parts = re.split(r"\{(\w+)\}", quote)
+    figure = r"[A-Z][a-z]+ \d+x\d+x\d+|\d[\d,.]*"
+    pattern = "".join(
+        f"(?P<f{k}>{figure})"
+        if k % 2
+        else r"\s+".join(re.escape(word) for word in re.split(r"\s+", part))
+        for k, part in enumerate(parts)
+    )
+    match = re.search(pattern, text)
+    if match is None:
+        raise ValueError(
+            f"Expected the sentence {quote!r}, got none like it at {page}. Put it "
+            "back, or change QUOTES in benchmarks/figures.py."
+        )
+    for k in reversed(range(1, len(parts), 2)):
+        start, end = match.span(f"f{k}")
+        text = text[:start] + found[parts[k]] + text[end:]
+    return text
+
+
+def pages() -> list[str]:
+    """The pages that quote figures."""
+    marked = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "docs").glob("*.md"))
+        if "<!-- figures: " in path.read_text(encoding="utf-8")
+    ]
+    return sorted({*QUOTES, *marked})
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(words).check
+    found, wrong = figures(), []
+    for page in pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        right = with_figures(page, text, found)
+        if right != text:
+            wrong.append(page)
+            if not check:
+                (ROOT / page).write_text(right, encoding="utf-8")
+    for page in wrong:
+        print(f"{page}: {'disagrees with benchmarks/' if check else 'written'}")
+    return int(check and bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Questions that take several runs: fronts, alternatives, sensitivity."""
