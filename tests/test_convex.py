@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import linprog, nnls
 
 import ennopt
-from ennopt.canonical import UnsupportedProblemError
 from ennopt.domain import Domain, Ellipsoid, Hull, Rows
 from ennopt.domain.convex import CLOSE, nearest
 from ennopt.domain.reading import read_place
@@ -131,13 +130,6 @@ def test_a_hull_in_other_units_is_as_close_to_the_same_points(unit):
     there = hull.on_units(units).distance(points / units)
     np.testing.assert_allclose(there, hull.distance(points), rtol=1e-6)
     assert Hull([[0.1], [0.1 + 1e-17]]).scale == 1.0
-
-
-def test_methods_that_cannot_refuse_by_name(rng):
-    ensemble = random_ensemble(rng, 1, 2, (4,))
-    data = rng.normal(size=(20, 2))
-    with pytest.raises(UnsupportedProblemError, match="convex region"):
-        ennopt.maximize(ensemble, data, trust="hull", method="neurons")
 
 
 @pytest.mark.parametrize("trust", ["hull", "mahalanobis", ennopt.Mahalanobis(1.0)])

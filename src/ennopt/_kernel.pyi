@@ -73,7 +73,14 @@ class Boxes(Scheme):
 
 class Signs(Scheme):
     def __init__(
-        self, model: Model, low: Array, high: Array, instruction_set: str = ""
+        self,
+        model: Model,
+        low: Array,
+        high: Array,
+        instruction_set: str,
+        outputs: Array,
+        learned: int,
+        room: float,
     ) -> None: ...
 
 class Tree:

@@ -222,6 +222,15 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
   if (!functions.empty() && model->smooth)
     throw std::invalid_argument("Expected ReLU, got another activation.");
   if (!functions.empty()) add_functions(*model, functions, pieces);
+  if (functions.empty()) model->outputs = int(model->stacks.size());
+  model->goal.assign(model->outputs, 1.0);
+  if (functions.empty()) return model;
+  model->goal = model->functions[0].weights;
+  model->output_error = 0.0;
+  int o = 0;
+  for (const Stack& stack : model->stacks)
+    for (double error : stack.output().error)
+      model->output_error += std::fabs(model->goal[o++]) * error;
   return model;
 }
 
@@ -356,9 +365,11 @@ double proved(const Signs& signs, const nb::ndarray<const std::uint8_t, nb::ndim
       int(allowed.shape(0)) != model.neurons)
     throw std::invalid_argument(
         "Expected a multiplier for each neuron and half-space, a byte for each neuron.");
-  std::vector<double> p(model.neurons + 1), q(p), g(model.inputs), h(g);
+  std::vector<double> p(model.neurons + 1), q(p), g(model.inputs + signs.ranges().extras), h(g),
+      c(model.outputs), e(c);
   return proved_by(model, signs.ranges(), allowed.data(),
-                   {lambda.data(), p.data(), g.data(), q.data(), h.data()}, share);
+                   {lambda.data(), p.data(), g.data(), c.data(), q.data(), h.data(), e.data()},
+                   share);
 }
 
 }  // namespace
@@ -433,19 +444,25 @@ NB_MODULE(_kernel, m) {
   nb::class_<Signs, Scheme>(m, "Signs")
       .def("__init__",
            [](Signs* self, std::shared_ptr<Model> model, const Vector& low,
-              const Vector& high, const std::string& name) {
+              const Vector& high, const std::string& name, const Matrix& outputs, int learned,
+              double room) {
              if (int(low.shape(0)) != model->neurons || int(high.shape(0)) != model->neurons)
                throw std::invalid_argument("Expected one bound for each neuron.");
-             if (!model->set.near.empty() || model->set.outer)
-               throw std::invalid_argument("Expected a set without regions around data.");
+             if (outputs.shape(0) != 2 || int(outputs.shape(1)) != model->outputs || learned < 0)
+               throw std::invalid_argument("Expected both ends of each output.");
              if (model->smooth)
                throw std::invalid_argument("Expected ReLU, got another activation.");
-             if (model->several())
-               throw std::invalid_argument("Expected a sum of outputs, got functions.");
-             new (self) Signs(model, table_named(name), copied(low), copied(high));
+             bool risks = model->set.outer;
+             for (const Function& function : model->functions)
+               risks = risks || !function.groups.empty();
+             if (risks && !learned)
+               throw std::invalid_argument("Expected room for rows to learn, got none.");
+             const double *from = outputs.data(), *to = from + model->outputs;
+             new (self) Signs(model, table_named(name), copied(low), copied(high),
+                              {{from, to}, {to, to + model->outputs}}, learned, room);
            },
-           nb::arg("model"), nb::arg("low"), nb::arg("high"),
-           nb::arg("instruction_set") = "");
+           nb::arg("model"), nb::arg("low"), nb::arg("high"), nb::arg("instruction_set"),
+           nb::arg("outputs"), nb::arg("learned"), nb::arg("room"));
   m.def("proved_by", &proved, nb::arg("signs"), nb::arg("allowed"), nb::arg("multipliers"),
         nb::arg("share") = 1.0);
   nb::class_<Tree>(m, "Tree")
@@ -477,7 +494,7 @@ NB_MODULE(_kernel, m) {
                throw std::invalid_argument("Expected one slope for each input.");
              if (!tree.scheme().narrows())
                throw std::invalid_argument(
-                   "Expected nodes of boxes to narrow, got nodes of signs.");
+                   "Expected a problem with convex regions or risks to narrow, got none.");
              tree.scheme().narrow(slopes.data(), sides.data(), sides.shape(0));
            })
       .def("take",

@@ -7,16 +7,18 @@
 //
 //   sum lambda b + sum_inputs max g x + sum_neurons max over its corners of p y - lambda h
 //
-// is above the objective at every point whose neurons keep to their corners. A half-space
-// a x >= s of the feasible set is one equation more, h = a x - s, whose h lies between zero
-// and an upper bound and feeds nothing: p = 0. Without the outputs' weights the sum is above
-// zero at every point: if it is negative, there is none.
+// is above the objective at every point whose neurons keep to their corners. A row of the
+// feasible set, a x + G f >= s with the outputs f, is one equation more, h = a x + G f - s,
+// whose h lies between zero and an upper bound and feeds nothing: p = 0. Its multiplier adds
+// to the weights of the outputs and to g. An extra input, a risk of the objective, counts
+// there with weight one and in rows with weight minus one. Without the objective the sum is
+// above zero at every point: if it is negative, there is none.
 #pragma once
 
 struct Multipliers {
-  const double* lambda;    // of the neurons, then of the half-spaces
-  double *p, *g;           // what follows from lambda
-  double *p_size, *g_size;  // the same sums on absolute values
+  const double* lambda;             // of the neurons, then of the rows
+  double *p, *g, *c;                // what follows from lambda; c of the outputs
+  double *p_size, *g_size, *c_size;  // the same sums on absolute values
 };
 
 // Largest p y - lambda h of a neuron over the corners that are allowed.
@@ -40,11 +42,36 @@ inline double proved_by(const Model& model, const Ranges& ranges,
                         const std::uint8_t* allowed, const Multipliers& m,
                         double share = 1.0) {
   auto larger = [](double a, double b) { return a > b ? a : b; };
-  const int d = model.inputs, n = model.neurons;
+  const int d = model.inputs, n = model.neurons, e = ranges.extras;
   const double *low = ranges.low, *high = ranges.high;
   double sum = 0.0, total = 0.0, far = 1.0;
-  for (int q = 0; q < d; ++q) m.g[q] = m.g_size[q] = 0.0;
+  for (int q = 0; q < d + e; ++q) m.g[q] = m.g_size[q] = q < d ? 0.0 : share;
   for (int i = 0; i < n; ++i) m.p[i] = m.p_size[i] = 0.0;
+  for (int o = 0; o < model.outputs; ++o) {
+    m.c[o] = share * model.goal[o];
+    m.c_size[o] = std::fabs(m.c[o]);
+  }
+  auto add = [](double a, const double* from, int count, double* into, double* sizes) {
+    for (int i = 0; i < count; ++i) {
+      into[i] += a * from[i];
+      sizes[i] += std::fabs(a * from[i]);
+    }
+  };
+  // What rows add to the weights of the outputs comes first.
+  for (int k = 0; k < ranges.count; ++k) {
+    const Row& row = ranges.rows[k];
+    const double a = m.lambda[n + k], most = high[n + k];
+    if (a == 0.0) continue;
+    sum += larger(0.0, -a * most) - a * row.side;
+    total += std::fabs(a) * (most + std::fabs(row.side));
+    far = larger(far, most);
+    if (row.slopes) add(a, row.slopes, d, m.g, m.g_size);
+    if (row.shares) add(a, row.shares, model.outputs, m.c, m.c_size);
+    if (row.extra < 0) continue;
+    m.g[d + row.extra] -= a;
+    m.g_size[d + row.extra] += std::fabs(a);
+  }
+  int first = 0;  // output of a stack
   for (const Stack& stack : model.stacks) {
     for (int s = int(stack.layers.size()) - 1; s >= 0; --s) {
       const Layer& layer = stack.layers[s];
@@ -53,42 +80,36 @@ inline double proved_by(const Model& model, const Ranges& ranges,
       double* sizes = s ? m.p_size + stack.layers[s - 1].first : m.g_size;
       for (int r = 0; r < layer.rows; ++r) {
         const int i = layer.first + r;
-        const double a = output ? share : m.lambda[i];
+        const double a = output ? m.c[first + r] : m.lambda[i];
+        const double size = output ? m.c_size[first + r] : std::fabs(a);
         if (!output) {
           const double reach = larger(std::fabs(low[i]), std::fabs(high[i]));
           sum += largest_corner(m.p[i], m.lambda[i], low[i], high[i], allowed[i]);
-          total += (m.p_size[i] + std::fabs(a)) * reach;
+          total += (m.p_size[i] + size) * reach;
           far = larger(far, reach);
+        } else {
+          far = larger(far, layer.size[r]);
         }
         sum += a * layer.bias[r];
-        total += std::fabs(a * layer.bias[r]);
-        if (a == 0.0) continue;
+        total += size * std::fabs(layer.bias[r]);
+        if (size == 0.0) continue;
         const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
         for (int c = 0; c < layer.cols; ++c) {
           into[c] += a * weights[c];
-          sizes[c] += std::fabs(a * weights[c]);
+          sizes[c] += size * std::fabs(weights[c]);
         }
       }
     }
+    first += stack.output().rows;
   }
-  for (int k = 0; k < ranges.count; ++k) {
-    const double a = m.lambda[n + k], side = model.set.sides[ranges.rows[k]];
-    if (a == 0.0) continue;
-    sum += larger(0.0, -a * high[n + k]) - a * side;
-    total += std::fabs(a) * (high[n + k] + std::fabs(side));
-    far = larger(far, high[n + k]);
-    const double* slopes = model.set.slopes.data() + std::size_t(ranges.rows[k]) * d;
-    for (int q = 0; q < d; ++q) {
-      m.g[q] += a * slopes[q];
-      m.g_size[q] += std::fabs(a * slopes[q]);
-    }
+  for (int q = 0; q < d + e; ++q) {
+    const double from = ranges.lower[q], to = ranges.upper[q];
+    const double reach = q < d ? model.reach[q] : larger(std::fabs(from), std::fabs(to));
+    sum += larger(m.g[q] * from, m.g[q] * to);
+    total += m.g_size[q] * reach;
+    far = larger(far, reach);
   }
-  for (int q = 0; q < d; ++q) {
-    sum += larger(m.g[q] * ranges.lower[q], m.g[q] * ranges.upper[q]);
-    total += m.g_size[q] * model.reach[q];
-    far = larger(far, model.reach[q]);
-  }
-  const double count = 4.0 * (n + d + ranges.count) + 64.0;
+  const double count = 4.0 * (n + d + e + model.outputs + ranges.count) + 64.0;
   const double rounding = count * (0x1p-52 * total + 0x1p-1060 * count * far);
   const double proved = sum + rounding + share * model.output_error;
   return proved == proved ? proved : kInfinity;

@@ -135,10 +135,12 @@ struct Model {
 
   // Without functions the objective is the sum of the outputs.
   int outputs = 0, largest = 0;     // of all stacks; most neurons of a stack
+  std::vector<double> goal;         // weights of outputs in the objective, but for risks
   std::vector<Piece> pieces;        // by output
   std::vector<Function> functions;  // the objective, then the limits
   bool several() const { return !functions.empty(); }
   int limits() const { return several() ? int(functions.size()) - 1 : 0; }
+  int risks() const { return several() ? int(functions[0].groups.size()) : 0; }
 };
 
 // Objective at one point, through every neuron; `buffer` holds `forward_doubles` numbers.
@@ -153,13 +155,25 @@ void respond(const Function& function, const double* outputs, double* weights);
 // Tells functions which weights they have at a good point.
 void guide(Model& model, const double* x);
 
-// A box of inputs, the half-spaces of the set that count there, and bounds of the neurons,
-// then of a x - s of those half-spaces a x >= s; somebody else's arrays.
+// A condition of a linear program: slopes . x + shares . outputs, less an extra input if it
+// has one, is at least `side`. Proofs use `side`; the points of programs keep to `edge`, a
+// little further inside: a point there still counts as feasible when it was rounded.
+struct Row {
+  const double *slopes = nullptr, *shares = nullptr;  // null if all are zero
+  int extra = -1;
+  double side = 0.0, edge = 0.0;
+};
+
+// A box of inputs, the rows that count there, and bounds of the neurons, then of what is left
+// of each row above its side; somebody else's arrays. Behind the inputs of the model there
+// are extra inputs that no network sees: what each risk of the objective may be at most.
 struct Ranges {
   const double *lower = nullptr, *upper = nullptr, *low = nullptr, *high = nullptr;
-  const int* rows = nullptr;  // which half-spaces
-  int count = 0;
+  const Row* rows = nullptr;
+  int count = 0, extras = 0;
 };
+
+class Pool;  // of rows that programs learn: pool.hpp
 
 struct Settings {
   int max_steps = 30;        // slope steps of a node close to the cutoff
@@ -215,10 +229,11 @@ struct BoxLayout {
 // its lower bound; an input's lower and upper bound are the first two.
 constexpr std::uint8_t kO = 1, kU = 2, kL = 4, kAll = kO | kU | kL;
 
-// A node of signs: bound, flag, lower and upper ends of the discrete inputs, one byte for
-// each input, neuron and half-space, which says what corners are tied in the last basis
-// and, three bits up, which are allowed. The flag is one if there was nothing worth
-// branching on the last time, or minus the number of pivots of a program that paused.
+// A node of signs: bound, flag, lower and upper ends of the inputs that have ends of their
+// own, one byte for each input (extra ones, too), neuron and row, which says what corners are
+// tied in the last basis and, three bits up, which are allowed. The flag is one if there was
+// nothing worth branching on the last time, minus the number of pivots of a program that
+// paused, or one more than the times that the node waited for rows.
 struct SignLayout {
   int inputs = 0, neurons = 0, rows = 0, discrete = 0;
   std::size_t doubles() const { return 2 + 2 * std::size_t(discrete); }
@@ -248,6 +263,8 @@ struct Outcome {
   double dropped = -kInfinity;  // no point that was closed or left out is better
   bool whole = true;            // false if the work on the node only paused
   bool doubted = false;         // true if the signs of a box were forgotten
+  bool waits = false;           // true if the node needs rows that cut off its point
+  bool wanted = false;          // true if such rows would help
   double value = 0.0;           // objective at `point`
   double* point = nullptr;
   double* multipliers = nullptr;  // of a node of signs: neurons, then half-spaces; or null
@@ -272,10 +289,11 @@ struct BoundTable {
   Bound bound(const Model& model) const {
     return model.several() ? functions : model.smooth ? smooth : relu;
   }
-  std::size_t (*program_bytes)(const Model&);
-  // Solves the linear program of one node of signs.
-  void (*program)(const Model&, const Ranges&, const SignLayout&, double cutoff,
-                  double* node, Outcome& outcome, void* scratch);
+  std::size_t (*program_bytes)(const Model&, const SignLayout&);
+  // Solves the linear program of one node of signs, with the inputs that have ends of their
+  // own and, if there is one, a pool of rows.
+  void (*program)(const Model&, const Ranges&, const SignLayout&, const std::vector<int>& ends,
+                  Pool* pool, double cutoff, double* node, Outcome& outcome, void* scratch);
 };
 
 }  // namespace ennopt

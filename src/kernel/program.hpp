@@ -17,29 +17,33 @@
 // faces: a small system of equations. A pivot unties a corner whose weight in the point
 // is negative (or that is not allowed) and moves the multipliers down to a new tie.
 //
-// A half-space a x >= s of the feasible set is one item more, like a neuron that is held on:
-// h = a x - s on the side OU, with no layer above that takes its y, so that p = 0. Its
-// corner O is the half-space's edge. Here s is a little larger than what the proof uses:
-// a point on the edge then still counts as feasible when it was rounded.
+// A row of the feasible set, a x + G f >= s with the outputs f, is one item more, like a
+// neuron that is held on: h = a x + G f - s on the side OU, with no layer above that takes
+// its y, so that p = 0. Its corner O is the row's edge. Its multiplier adds to the weights of
+// the outputs, which the networks' last layers pass down. Here s is a little larger than what
+// the proof uses: a point on the edge then still counts as feasible when it was rounded.
+//
+// Inputs behind those of the model are extra ones that no network sees: the risks of the
+// objective, which rows keep below weightings of outputs (pool.hpp).
 #pragma once
 
 // Weights of corners down to minus kLean are taken for zero; so is a pivot, in units of
 // the sides. The number of pivots and of equations is limited; what they leave undone only
 // costs strength. After so many multiplications a program pauses, for the clock.
 constexpr double kLean = 1e-9, kSingular = 1e-12, kPause = 3e8;
-// The same for half-spaces: a tenth of what a point may miss them by.
+// The same for rows: a tenth of what a point may miss them by.
 constexpr double kLeanRow = 1e-10;
 constexpr int kPivotsPerItem = 10, kMostEquations = 1024;
 
 struct Program {
   const Model& model;
   Ranges ranges;
-  const double *lower, *upper, *low, *high;
-  int d, n, m, most;            // inputs, neurons, those and half-spaces, equations
-  std::uint8_t *tied, *may;     // corners of each item: inputs, neurons, half-spaces
-  double *x, *h, *y;            // the point
-  double *p, *lambda, *g;       // the multipliers
-  double *dp, *dlambda, *dg;    // a direction
+  const double *lower = nullptr, *upper = nullptr, *low = nullptr, *high = nullptr;
+  int d, n, m, most;            // inputs with extra ones, neurons, those and rows, equations
+  std::uint8_t *tied, *may;     // corners of each item: inputs, neurons, rows
+  double *x, *h, *y, *f;        // the point, and outputs there
+  double *p, *lambda, *g, *c;   // the multipliers, and what weights outputs have by them
+  double *dp, *dlambda, *dg, *dc;  // a direction
   double *kappa, *tau;          // y = kappa h + tau: the line of a neuron
   double *source;               // what is added to lambda beside kappa p
   double *side, *origin;        // length of each item; h of each neuron's corner O
@@ -51,10 +55,10 @@ struct Program {
   bool done = false;
   double value = 0.0;
 
-  Program(const Model& whole, const Ranges& on, Arena& arena)
-      : model(whole), ranges(on), lower(on.lower), upper(on.upper), low(on.low),
-        high(on.high), d(whole.inputs), n(whole.neurons), m(n + on.count) {
-    most = on.count < d ? m : n + d;  // no more than inputs and faces together
+  // With so many inputs, extra ones, too, and room for so many rows.
+  Program(const Model& whole, int inputs, int room, Arena& arena)
+      : model(whole), d(inputs), n(whole.neurons), m(n + room) {
+    most = room < d ? m : n + d;  // no more than inputs and faces together
     if (most > kMostEquations) most = kMostEquations;
     auto many = [&](std::size_t count) { return arena.take<double>(count + 1); };
     const int items = d + m, widest = whole.widest, wide = widest > d ? widest : d;
@@ -64,10 +68,18 @@ struct Program {
     lambda = many(m), dp = many(m), dlambda = many(m), kappa = many(m), tau = many(m);
     source = many(m), when = many(items), rate = many(items);
     side = many(items), origin = many(m);
+    f = many(whole.outputs), c = many(whole.outputs), dc = many(whole.outputs);
     row = many(wide), next = many(wide), lu = many(std::size_t(most) * most);
-    rhs = many(most), slots = many(most > 2 * (widest + 1) ? most : 2 * (widest + 1));
+    const std::size_t pass = forward_doubles(whole);
+    rhs = many(most), slots = many(pass > std::size_t(most) ? pass : most);
     columns = arena.take<int>(items), column_of = arena.take<int>(items);
     rows = arena.take<int>(m + 1), order = arena.take<int>(m + 1);
+  }
+  // What it is a program of; rows may be more than before, behind those.
+  void take(const Ranges& box) {
+    ranges = box;
+    lower = box.lower, upper = box.upper, low = box.low, high = box.high;
+    m = n + box.count;
   }
 
   static double larger(double a, double b) { return a > b ? a : b; }
@@ -75,14 +87,6 @@ struct Program {
   static bool single(std::uint8_t corners) { return (corners & (corners - 1)) == 0; }
   static std::uint8_t one_of(std::uint8_t corners) { return corners & -corners; }
   bool face(int item) const { return tied[item] == kAll; }
-  // Half-space k of the program, and the side that its points keep to.
-  const double* slopes(int k) const {
-    return model.set.slopes.data() + std::size_t(ranges.rows[k]) * d;
-  }
-  double edge(int k) const {
-    const double outer = model.set.sides[ranges.rows[k]];
-    return outer + 1.5 * (model.set.inner[ranges.rows[k]] - outer);
-  }
 
   static void axpy(double* out, double a, const double* from, int count) {
     for (int i = 0; i < count; ++i) out[i] += a * from[i];
@@ -125,14 +129,9 @@ struct Program {
         axpy(out, from[c], layer.transposed.data() + std::size_t(c) * layer.rows, layer.rows);
   }
 
-  // Values of all neurons at x along their lines, and of the half-spaces.
+  // Values of all neurons at x along their lines, of the outputs and of the rows.
   void forward() {
-    for (int k = 0; k < ranges.count; ++k) {
-      const double* a = slopes(k);
-      double sum = -edge(k);
-      for (int q = 0; q < d; ++q) sum += a[q] * x[q];
-      h[n + k] = y[n + k] = sum;
-    }
+    double* output = f;
     for (const Stack& stack : model.stacks) {
       const double* from = x;
       for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
@@ -142,29 +141,54 @@ struct Program {
           y[i] = kappa[i] * h[i] + tau[i];
         from = y + layer.first;
       }
+      const Layer& last = stack.output();
+      for (int r = 0; r < last.rows; ++r)
+        *output++ = last.bias[r] + dot(last.weights.data() + std::size_t(r) * last.cols, from,
+                                       last.cols);
+    }
+    for (int k = 0; k < ranges.count; ++k) {
+      const Row& own = ranges.rows[k];
+      double sum = -own.edge;
+      if (own.slopes) sum += dot(own.slopes, x, model.inputs);
+      if (own.shares) sum += dot(own.shares, f, model.outputs);
+      if (own.extra >= 0) sum -= x[model.inputs + own.extra];
+      h[n + k] = y[n + k] = sum;
     }
   }
+  static double dot(const double* a, const double* b, int count) {
+    double sum = 0.0;
+    for (int i = 0; i < count; ++i) sum += a[i] * b[i];
+    return sum;
+  }
 
-  // From `share` of the outputs down to the inputs: lambdas of single corners are given,
+  // From `share` of the objective down to the inputs: lambdas of single corners are given,
   // those of lines follow.
-  void backward(double share, double* ps, double* lambdas, double* gs) const {
-    for (int q = 0; q < d; ++q) gs[q] = 0.0;
+  void backward(double share, double* ps, double* lambdas, double* gs, double* cs) const {
+    for (int q = 0; q < d; ++q) gs[q] = q < model.inputs ? 0.0 : share;
+    for (int o = 0; o < model.outputs; ++o) cs[o] = share * model.goal[o];
     for (int i = n; i < m; ++i) {
       if (!single(tied[d + i])) lambdas[i] = source[i];
-      if (lambdas[i] != 0.0) axpy(gs, lambdas[i], slopes(i - n), d);
+      if (lambdas[i] == 0.0) continue;
+      const Row& own = ranges.rows[i - n];
+      if (own.slopes) axpy(gs, lambdas[i], own.slopes, model.inputs);
+      if (own.shares) axpy(cs, lambdas[i], own.shares, model.outputs);
+      if (own.extra >= 0) gs[model.inputs + own.extra] -= lambdas[i];
     }
+    const double* output = cs;
     for (const Stack& stack : model.stacks) {
       const int hidden = int(stack.layers.size()) - 1;
       const Layer& last = stack.layers[hidden];
       double* into = hidden ? ps + stack.layers[hidden - 1].first : gs;
       if (hidden)
-        for (int c = 0; c < last.cols; ++c) into[c] = 0.0;
-      axpy(into, share, last.weights.data(), last.cols);
+        for (int q = 0; q < last.cols; ++q) into[q] = 0.0;
+      for (int r = 0; r < last.rows; ++r, ++output)
+        if (*output != 0.0)
+          axpy(into, *output, last.weights.data() + std::size_t(r) * last.cols, last.cols);
       for (int s = hidden - 1; s >= 0; --s) {
         const Layer& layer = stack.layers[s];
         into = s ? ps + stack.layers[s - 1].first : gs;
         if (s)
-          for (int c = 0; c < layer.cols; ++c) into[c] = 0.0;
+          for (int q = 0; q < layer.cols; ++q) into[q] = 0.0;
         for (int r = 0; r < layer.rows; ++r) {
           const int i = layer.first + r;
           if (!single(tied[d + i])) lambdas[i] = kappa[i] * ps[i] + source[i];
@@ -176,35 +200,56 @@ struct Program {
     }
   }
 
-  // How h of row r of layer s depends on the columns: inputs between their bounds, then
-  // the outputs of faces.
-  void dependence(const Stack& stack, int s, int r, double* out) {
-    for (int c = 0; c < size; ++c) out[c] = 0.0;
-    const int cols = stack.layers[s].cols;
-    const double* weights = stack.layers[s].weights.data() + std::size_t(r) * cols;
-    for (int c = 0; c < cols; ++c) row[c] = weights[c];
-    for (int t = s - 1; t >= 0; --t) {
+  // Adds how `row`, of the outputs of layer t, depends on the columns: inputs between their
+  // bounds, then the outputs of faces.
+  void descend(const Stack& stack, int t, double* out) {
+    for (; t >= 0; --t) {
       const Layer& layer = stack.layers[t];
-      for (int c = 0; c < layer.cols; ++c) next[c] = 0.0;
-      for (int q = 0; q < layer.rows; ++q) {
-        const int i = layer.first + q;
+      for (int q = 0; q < layer.cols; ++q) next[q] = 0.0;
+      for (int r = 0; r < layer.rows; ++r) {
+        const int i = layer.first + r;
         if (face(d + i)) {
-          out[column_of[d + i]] = row[q];
+          out[column_of[d + i]] = row[r];
           continue;
         }
-        const double a = row[q] * kappa[i];
+        const double a = row[r] * kappa[i];
         if (a != 0.0)
-          axpy(next, a, layer.weights.data() + std::size_t(q) * layer.cols, layer.cols);
+          axpy(next, a, layer.weights.data() + std::size_t(r) * layer.cols, layer.cols);
       }
       double* swap = row;
       row = next;
       next = swap;
     }
-    for (int c = 0; c < size && columns[c] < d; ++c) out[c] = row[columns[c]];
+    for (int k = 0; k < size && columns[k] < model.inputs; ++k) out[k] += row[columns[k]];
   }
-  // The same for a half-space.
-  void dependence(int k, double* out) const {
-    for (int c = 0; c < size; ++c) out[c] = columns[c] < d ? slopes(k)[columns[c]] : 0.0;
+  // How h of row r of layer s depends on the columns.
+  void dependence(const Stack& stack, int s, int r, double* out) {
+    for (int k = 0; k < size; ++k) out[k] = 0.0;
+    const int cols = stack.layers[s].cols;
+    const double* weights = stack.layers[s].weights.data() + std::size_t(r) * cols;
+    for (int q = 0; q < cols; ++q) row[q] = weights[q];
+    descend(stack, s - 1, out);
+  }
+  // The same for row k of the set.
+  void dependence(int k, double* out) {
+    const Row& own = ranges.rows[k];
+    for (int q = 0; q < size; ++q) {
+      out[q] = own.slopes && columns[q] < model.inputs ? own.slopes[columns[q]] : 0.0;
+      if (own.extra >= 0 && columns[q] == model.inputs + own.extra) out[q] -= 1.0;
+    }
+    if (!own.shares) return;
+    const double* share = own.shares;
+    for (const Stack& stack : model.stacks) {
+      const Layer& last = stack.output();
+      bool counts = false;
+      for (int q = 0; q < last.cols; ++q) row[q] = 0.0;
+      for (int r = 0; r < last.rows; ++r, ++share) {
+        if (*share == 0.0) continue;
+        axpy(row, *share, last.weights.data() + std::size_t(r) * last.cols, last.cols);
+        counts = true;
+      }
+      if (counts) descend(stack, int(stack.layers.size()) - 2, out);
+    }
   }
   // The equation of item d + i in units of the sides.
   void scale(int i, double* out) const {
@@ -304,7 +349,7 @@ struct Program {
     }
     // Each pass settles one layer more, from the last to the first.
     for (int pass = 1; pass < model.deepest; ++pass) {
-      backward(1.0, p, lambda, g);
+      backward(1.0, p, lambda, g, c);
       for (int i = 0; i < n; ++i)
         if (may[d + i] == kAll) line(i, tied[d + i] = p[i] > 0.0 ? kU | kL : below(i));
     }
@@ -315,21 +360,22 @@ struct Program {
   // corner leave it if another one is better by more than rounding.
   void multiply() {
     for (int k = 0; k < size; ++k) lambda[rows[k]] = 0.0;
-    backward(1.0, p, lambda, g);
+    backward(1.0, p, lambda, g, c);
     if (size) {
-      for (int c = 0; c < size; ++c)
-        rhs[c] = columns[c] < d ? -g[columns[c]] : -p[columns[c] - d];
+      for (int k = 0; k < size; ++k)
+        rhs[k] = columns[k] < d ? -g[columns[k]] : -p[columns[k] - d];
       solve_rows(lambda);
-      backward(1.0, p, lambda, g);
+      backward(1.0, p, lambda, g, c);
     }
     value = 0.0;
+    const double* output = c;
     for (const Stack& stack : model.stacks) {
-      value += stack.layers.back().bias[0];
+      for (double bias : stack.output().bias) value += *output++ * bias;
       for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s)
         for (int r = 0; r < stack.layers[s].rows; ++r)
           value += lambda[stack.layers[s].first + r] * stack.layers[s].bias[r];
     }
-    for (int k = 0; k < ranges.count; ++k) value -= lambda[n + k] * edge(k);
+    for (int k = 0; k < ranges.count; ++k) value -= lambda[n + k] * ranges.rows[k].edge;
     for (int item = 0; item < d + m; ++item) {
       std::uint8_t best = one_of(tied[item] & may[item]);
       if (!best) best = one_of(may[item] ? may[item] : tied[item]);
@@ -417,7 +463,7 @@ struct Program {
       if (face(item)) rhs[column_of[item]] += target;
     }
     if (size) solve_rows(dlambda);
-    backward(0.0, dp, dlambda, dg);
+    backward(0.0, dp, dlambda, dg, dc);
   }
 
   // When along the direction the next allowed corner draws level with the tied ones.
@@ -443,6 +489,7 @@ struct Program {
     axpy(p, t, dp, n);
     axpy(lambda, t, dlambda, m);
     axpy(g, t, dg, d);
+    axpy(c, t, dc, model.outputs);
   }
 
   // Untie the corner and go down as long as the bound falls; items in a single corner
@@ -488,11 +535,11 @@ struct Program {
 
   // The bound that the multipliers prove (duality.hpp).
   double bound() {
-    return proved_by(model, ranges, may + d, {lambda, p, g, dp, dg});
+    return proved_by(model, ranges, may + d, {lambda, p, g, c, dp, dg, dc});
   }
   // Whether the last direction proves that the node is empty.
   bool empty() {
-    return proved_by(model, ranges, may + d, {dlambda, p, g, dp, dg}, 0.0) < 0.0;
+    return proved_by(model, ranges, may + d, {dlambda, p, g, c, dp, dg, dc}, 0.0) < 0.0;
   }
 
   // Ties and allowed corners from the bytes of a node. What the bounds decide is not
@@ -509,6 +556,7 @@ struct Program {
       tied[i] = states[i] & kAll;
       may[i] = on || off ? line : asked == (kO | kU) || asked == (kO | kL) ? asked : kAll;
       if (on || off) tied[i] &= line;
+      if (i >= d + n && !tied[i]) tied[i] = line;  // a row that is new
       if (side[i] > 0.0) continue;
       may[i] = 0;
       tied[i] = i < d ? kO : line;
@@ -525,7 +573,7 @@ struct Program {
 
   // Pivots between two pauses.
   int patience() const {
-    double weights = 1.0 + double(ranges.count) * d;
+    double weights = 1.0 + double(ranges.count) * (d + model.outputs);
     for (const Stack& stack : model.stacks)
       for (const Layer& layer : stack.layers) weights += double(layer.weights.size());
     const double count = kPause / (weights * (8.0 + 0.5 * d));
@@ -577,14 +625,8 @@ struct Program {
 
   // The program's objective at its point.
   double objective() const {
-    double sum = 0.0;
-    for (const Stack& stack : model.stacks) {
-      const Layer& last = stack.layers.back();
-      const std::size_t hidden = stack.layers.size() - 1;
-      const double* from = hidden ? y + stack.layers[hidden - 1].first : x;
-      sum += last.bias[0];
-      for (int c = 0; c < last.cols; ++c) sum += last.weights[c] * from[c];
-    }
+    double sum = dot(model.goal.data(), f, model.outputs);
+    for (int q = model.inputs; q < d; ++q) sum += x[q];
     return sum;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace ennopt {
 
@@ -15,24 +16,25 @@ constexpr int kMostLanes = 8;
 constexpr double kSlow = 0.8;
 constexpr int kVeryFewNeurons = 8, kFewNeurons = 32;
 
-// An item of a program for half-space k: a x - s is not negative, and no larger than
-// `high` on a box. A limit above the largest value there is as good; it is the unit in which
-// the program measures the half-space. True if points of the box are outside.
-bool row_range(const Model& model, int k, const double* lower, const double* upper,
-               double& low, double& high) {
-  const double* a = model.set.slopes.data() + std::size_t(k) * model.inputs;
-  const double side = model.set.sides[k];
-  double most = -side, width = 0.0, size = std::fabs(side);
-  for (int p = 0; p < model.inputs; ++p) {
-    most += std::max(a[p] * lower[p], a[p] * upper[p]);
-    width += std::fabs(a[p]) * (upper[p] - lower[p]);
-    size += std::fabs(a[p]) * model.reach[p];
-  }
-  most += 2.0 * model.unit * size;
-  low = 0.0;
-  high = std::max(most, width);
-  if (!(high > 0.0)) high = size > 0.0 ? size : 1.0;
-  return most < width + 4.0 * model.unit * size;
+// Half-space k of the set.
+Row half_space(const Set& set, int k) {
+  Row row;
+  row.slopes = set.slopes.data() + std::size_t(k) * set.lower.size();
+  row.side = set.sides[k];
+  row.edge = row.side + 1.5 * (set.inner[k] - row.side);
+  return row;
+}
+
+// A limit whose outputs have one weight each.
+Row limit_row(const Model& model, const Function& limit) {
+  Row row;
+  row.shares = limit.weights.data();
+  row.edge = limit.least - kRowEdge * (limit.least - limit.relaxed);
+  row.side = limit.relaxed;
+  int o = 0;
+  for (const Stack& stack : model.stacks)
+    for (double error : stack.output().error) row.side -= std::fabs(row.shares[o++]) * error;
+  return row;
 }
 
 SignLayout layout_of(const Model& model) {
@@ -40,13 +42,24 @@ SignLayout layout_of(const Model& model) {
   return {model.inputs, model.neurons, set.half_spaces(), int(set.places.size())};
 }
 
+// What a risk can be: a share of the largest output, or of what deviations can be.
+double largest_risk(const Group& group, const OutputRanges& outputs) {
+  double most = 0.0;
+  for (int o : group.outputs)
+    most = std::max({most, std::fabs(outputs.low[o]), std::fabs(outputs.high[o])});
+  const double share =
+      group.kind == Risk::capped ? 1.0 : std::fabs(group.mean) + 2.0 * group.amount;
+  return most * share * (1.0 + 0x1p-40) + 0x1p-900;
+}
+
 // The root of the signs. Nothing is tied yet: the program finds its own first basis.
-void plant(const Set& set, const SignLayout& layout, const Ranges& ranges, double* node) {
+void plant(const SignLayout& layout, const std::vector<int>& ends, const Ranges& ranges,
+           double* node) {
   *layout.bound(node) = kInfinity;
   *layout.flag(node) = 0.0;
   for (int k = 0; k < layout.discrete; ++k) {
-    layout.lower(node)[k] = ranges.lower[set.places[k]];
-    layout.upper(node)[k] = ranges.upper[set.places[k]];
+    layout.lower(node)[k] = ranges.lower[ends[k]];
+    layout.upper(node)[k] = ranges.upper[ends[k]];
   }
   std::uint8_t* states = layout.states(node);
   for (int p = 0; p < layout.inputs; ++p) *states++ = SignLayout::state(0, kO | kU);
@@ -57,16 +70,16 @@ void plant(const Set& set, const SignLayout& layout, const Ranges& ranges, doubl
   for (int k = 0; k < layout.rows; ++k) *states++ = SignLayout::state(0, kO | kU);
 }
 
-// The neuron held on in `node`, and held off in its copy `other`; or the discrete input up
-// to a value, and from the next one on.
-void branch(const Set& set, const SignLayout& layout, const Outcome& outcome, double* node,
-            double* other) {
+// The neuron held on in `node`, and held off in its copy `other`; or an input up to a value,
+// and from the next one on, which on a continuum is the next number.
+void branch(const Set& set, const SignLayout& layout, const std::vector<int>& ends,
+            const Outcome& outcome, double* node, double* other) {
   if (outcome.place >= layout.neurons) {
     const int p = outcome.place - layout.neurons;
-    const auto k = std::lower_bound(set.places.begin(), set.places.end(), p) -
-                   set.places.begin();
+    const auto k = std::lower_bound(ends.begin(), ends.end(), p) - ends.begin();
     layout.upper(node)[k] = outcome.middle;
-    layout.lower(other)[k] = set.above(p, outcome.middle);
+    layout.lower(other)[k] = set.discrete(p) ? set.above(p, outcome.middle)
+                                             : std::nextafter(outcome.middle, kInfinity);
     return;
   }
   const int at = layout.inputs + outcome.place;
@@ -81,19 +94,22 @@ void branch(const Set& set, const SignLayout& layout, const Outcome& outcome, do
 struct Boxes::Finisher {
   SignLayout layout;
   double *copy, *point, *low, *high, *scores, *open;
-  int* rows;
+  Row* rows;
 
   // Programs are taken from a stack; each leaves at most one node more there.
+  static constexpr std::size_t kDoubles = (sizeof(Row) + sizeof(double) - 1) / sizeof(double);
   static std::size_t doubles(const Model& model, std::size_t stride, int programs) {
     const SignLayout layout = layout_of(model);
     return stride + 2 * std::size_t(model.inputs) + 2 * std::size_t(model.neurons) +
-           3 * std::size_t(layout.rows) + (std::size_t(programs) + 1) * layout.stride();
+           (2 + kDoubles) * std::size_t(layout.rows) +
+           (std::size_t(programs) + 1) * layout.stride();
   }
   Finisher(const Model& model, std::size_t stride, void* scratch)
       : layout(layout_of(model)), copy(static_cast<double*>(scratch)),
         point(copy + stride), low(point + model.inputs), high(low + model.neurons + layout.rows),
-        scores(high + model.neurons + layout.rows), open(scores + model.inputs + layout.rows),
-        rows(reinterpret_cast<int*>(scores + model.inputs)) {}
+        scores(high + model.neurons + layout.rows),
+        open(scores + model.inputs + kDoubles * layout.rows),
+        rows(reinterpret_cast<Row*>(scores + model.inputs)) {}
 };
 
 Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings)
@@ -111,7 +127,8 @@ void Boxes::root(double* node) const {
 
 std::size_t Boxes::scratch_bytes() const {
   return sizeof(double) * Finisher::doubles(*model_, stride(), settings_.programs) +
-         std::max(table_->scratch_bytes(*model_), table_->program_bytes(*model_));
+         std::max(table_->scratch_bytes(*model_),
+                  table_->program_bytes(*model_, layout_of(*model_)));
 }
 
 double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
@@ -169,11 +186,14 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
         own.low[i] = states[i] == kOn ? 0.0 : -stack.layers[k].size[r];
         own.high[i] = states[i] == kOn ? stack.layers[k].size[r] : 0.0;
       }
-  Ranges ranges{layout_.lower(node), layout_.upper(node), own.low, own.high, own.rows, 0};
+  Ranges ranges{layout_.lower(node), layout_.upper(node), own.low, own.high, own.rows, 0, 0};
   for (int k = 0; k < model_->set.half_spaces(); ++k) {
     const int at = model_->neurons + ranges.count;
-    own.rows[ranges.count] = k;
-    ranges.count += row_range(*model_, k, ranges.lower, ranges.upper, own.low[at], own.high[at]);
+    Row& row = own.rows[ranges.count] = half_space(model_->set, k);
+    bool missed;
+    own.low[at] = 0.0;
+    own.high[at] = largest_excess(*model_, {}, row, ranges.lower, ranges.upper, missed);
+    ranges.count += missed;
   }
   own.layout.rows = ranges.count;
   double most;
@@ -188,7 +208,8 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
 bool Boxes::solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finisher& own,
                    void* scratch, double& most) const {
   const std::size_t width = own.layout.stride();
-  plant(model_->set, own.layout, ranges, own.open);
+  const std::vector<int>& ends = model_->set.places;
+  plant(own.layout, ends, ranges, own.open);
   most = -kInfinity;
   int open = 1;
   for (int programs = 0; open > 0; ++programs) {
@@ -196,7 +217,7 @@ bool Boxes::solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finish
     double* top = own.open + (open - 1) * width;
     Outcome part;
     part.point = own.point;
-    table_->program(*model_, ranges, own.layout, cutoff, top, part, scratch);
+    table_->program(*model_, ranges, own.layout, ends, nullptr, cutoff, top, part, scratch);
     if (part.value > outcome.value) {
       outcome.value = part.value;
       std::copy(own.point, own.point + model_->inputs, outcome.point);
@@ -208,7 +229,7 @@ bool Boxes::solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finish
     }
     if (part.fate != Fate::split) continue;
     std::copy(top, top + width, top + width);
-    branch(model_->set, own.layout, part, top, top + width);
+    branch(model_->set, own.layout, ends, part, top, top + width);
     ++open;
   }
   return true;
@@ -230,29 +251,73 @@ void Boxes::clips(const double* before, const double* after,
 }
 
 Signs::Signs(std::shared_ptr<Model> model, const BoundTable* table,
-             std::vector<double> low, std::vector<double> high)
-    : Scheme(std::move(model), table), low_(std::move(low)), high_(std::move(high)),
-      layout_(layout_of(*model_)) {
-  const double *lower = model_->set.lower.data(), *upper = model_->set.upper.data();
-  for (int k = 0; k < layout_.rows; ++k) {
-    rows_.push_back(k);
-    low_.push_back(0.0), high_.push_back(0.0);
-    row_range(*model_, k, lower, upper, low_.back(), high_.back());
+             std::vector<double> low, std::vector<double> high, OutputRanges outputs,
+             int learned, double room)
+    : Scheme(std::move(model), table), lower_(model_->set.lower), upper_(model_->set.upper),
+      low_(std::move(low)), high_(std::move(high)) {
+  const Set& set = model_->set;
+  for (int g = 0; g < model_->risks(); ++g) {
+    const double most = largest_risk(model_->functions[0].groups[g], outputs);
+    lower_.push_back(-most), upper_.push_back(most);
   }
-  ranges_ = {lower, upper, low_.data(), high_.data(), rows_.data(), layout_.rows};
+  for (int k = 0; k < set.half_spaces(); ++k) rows_.push_back(half_space(set, k));
+  for (int j = 1; j <= model_->limits(); ++j)
+    if (model_->functions[j].groups.empty())
+      rows_.push_back(limit_row(*model_, model_->functions[j]));
+  for (const Row& row : rows_) {
+    bool missed;
+    low_.push_back(0.0);
+    high_.push_back(
+        largest_excess(*model_, outputs, row, lower_.data(), upper_.data(), missed));
+  }
+  // Near data every input has ends of its own.
+  ends_ = set.places;
+  if (!set.near.empty()) {
+    ends_.resize(model_->inputs);
+    std::iota(ends_.begin(), ends_.end(), 0);
+  }
+  ranges_ = {lower_.data(), upper_.data(), low_.data(), high_.data(),
+             rows_.data(), int(rows_.size()), model_->risks()};
+  layout_ = {int(lower_.size()), model_->neurons, int(rows_.size()) + learned,
+             int(ends_.size())};
+  if (learned)
+    pool_ = std::make_unique<Pool>(*model_, std::move(outputs), lower_, upper_, learned,
+                                   room);
 }
 
-void Signs::root(double* node) const { plant(model_->set, layout_, ranges_, node); }
+void Signs::root(double* node) const { plant(layout_, ends_, ranges_, node); }
+
+void Signs::narrow(const double* slopes, const double* sides, std::size_t count) {
+  for (std::size_t k = 0; k < count; ++k) {
+    pool_->settle();
+    pool_->learn(slopes + k * model_->inputs, sides[k]);
+  }
+}
+
+// The weightings at a good point are those that a proof needs.
+void Signs::guide(const double* x) {
+  ennopt::guide(*model_, x);
+  for (int function = 0; pool_ && function <= model_->limits(); ++function) {
+    const Function& own = model_->functions[function];
+    const int risks = function ? 0 : model_->risks();
+    if (own.groups.empty()) continue;
+    for (int g = function ? -1 : 0; g < risks; ++g) {
+      pool_->settle();
+      pool_->learn_weights(function, g, own.guide.data());
+    }
+  }
+}
 
 double Signs::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                     void* scratch) const {
   for (int i = 0; i < count; ++i)
-    table_->program(*model_, ranges_, layout_, cutoff, nodes[i], outcomes[i], scratch);
+    table_->program(*model_, ranges_, layout_, ends_, pool_.get(), cutoff, nodes[i],
+                    outcomes[i], scratch);
   return 0.0;
 }
 
 void Signs::split(double* node, double* other, const Outcome& outcome) const {
-  branch(model_->set, layout_, outcome, node, other);
+  branch(model_->set, layout_, ends_, outcome, node, other);
 }
 
 }  // namespace ennopt

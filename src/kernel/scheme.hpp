@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "pool.hpp"
 
 namespace ennopt {
 
@@ -30,14 +31,14 @@ class Scheme {
   virtual void clips(const double* before, const double* after,
                      const std::function<void(int, double, double)>& told) const = 0;
   const Model& model() const { return *model_; }
-  // Half-spaces slopes.x >= sides that hold on the feasible set. Not while boxes are
-  // being bounded, and not for nodes that have a place for each half-space.
-  virtual bool narrows() const { return false; }
-  void narrow(const double* slopes, const double* sides, std::size_t count) {
-    model_->set.narrow(slopes, sides, count);
-  }
-  // Functions learn their weights at a good point. Not while boxes are being bounded.
-  void guide(const double* x) { ennopt::guide(*model_, x); }
+  // Half-spaces slopes.x >= sides that hold on the feasible set. Not while nodes are being
+  // bounded.
+  virtual bool narrows() const = 0;
+  virtual void narrow(const double* slopes, const double* sides, std::size_t count) = 0;
+  // Functions learn their weights at a good point. Not while nodes are being bounded.
+  virtual void guide(const double* x) { ennopt::guide(*model_, x); }
+  // Called before nodes are bounded.
+  virtual void settle() {}
 
  protected:
   std::shared_ptr<Model> model_;
@@ -53,6 +54,9 @@ class Boxes : public Scheme {
   std::size_t scratch_bytes() const override;
   void root(double* node) const override;
   bool narrows() const override { return true; }
+  void narrow(const double* slopes, const double* sides, std::size_t count) override {
+    model_->set.narrow(slopes, sides, count);
+  }
   double bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                void* scratch) const override;
   void split(double* node, double* other, const Outcome& outcome) const override;
@@ -75,13 +79,23 @@ class Boxes : public Scheme {
 // Signs of neurons on the whole set, bounded by linear programs.
 class Signs : public Scheme {
  public:
-  // Neurons between `low` and `high` on the whole set.
+  // Neurons between `low` and `high` on the whole set, and outputs; with room for so many
+  // rows that are learned on the way, half-spaces so much wider than their regions.
   Signs(std::shared_ptr<Model> model, const BoundTable* table, std::vector<double> low,
-        std::vector<double> high);
+        std::vector<double> high, OutputRanges outputs, int learned,
+        double room);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return 1; }
-  std::size_t scratch_bytes() const override { return table_->program_bytes(*model_); }
+  std::size_t scratch_bytes() const override {
+    return table_->program_bytes(*model_, layout_);
+  }
   void root(double* node) const override;
+  bool narrows() const override { return pool_ != nullptr; }
+  void narrow(const double* slopes, const double* sides, std::size_t count) override;
+  void guide(const double* x) override;
+  void settle() override {
+    if (pool_) pool_->settle();
+  }
   double bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                void* scratch) const override;
   void split(double* node, double* other, const Outcome& outcome) const override;
@@ -90,10 +104,12 @@ class Signs : public Scheme {
   const Ranges& ranges() const { return ranges_; }
 
  private:
-  std::vector<double> low_, high_;
-  std::vector<int> rows_;
+  std::vector<double> lower_, upper_, low_, high_;
+  std::vector<Row> rows_;
+  std::vector<int> ends_;
   Ranges ranges_;
   SignLayout layout_;
+  std::unique_ptr<Pool> pool_;
 };
 
 }  // namespace ennopt

@@ -249,6 +249,17 @@ void Tree::fill(Crew& crew, Worker& worker, std::vector<double>& stack, double c
   if (worker.count == 0 && !worker.idle) crew.idle++, worker.idle = true;
 }
 
+void Tree::suggest(const double* x) {
+  std::lock_guard lock(mutex_);
+  std::vector<double> own;
+  if (candidates_.size() == kPool) {  // the oldest makes room
+    own = std::move(candidates_.front());
+    candidates_.erase(candidates_.begin());
+  }
+  own.assign(x, x + model_.inputs);
+  candidates_.push_back(std::move(own));
+}
+
 // A point that looks better: climb from it; what is not feasible is a candidate.
 void Tree::meet(Crew& crew, Worker& worker, const Outcome& outcome) {
   const Set& set = model_.set;
@@ -266,14 +277,7 @@ void Tree::meet(Crew& crew, Worker& worker, const Outcome& outcome) {
     value = evaluate(model_, worker.x.data(), scratch);
     if (model_.several() && !(value > value_.load())) return;
     if (missed()) {
-      std::lock_guard lock(mutex_);
-      std::vector<double> own;
-      if (candidates_.size() == kPool) {  // the oldest makes room
-        own = std::move(candidates_.front());
-        candidates_.erase(candidates_.begin());
-      }
-      own = worker.x;
-      candidates_.push_back(std::move(own));
+      suggest(worker.x.data());
       return;
     }
   }
@@ -377,6 +381,9 @@ void Tree::explore_batches(Crew& crew, Worker& worker, Rest& rest) {
     for (int i = 0; i < worker.count; ++i) {
       if (!model_.several() && worker.outcomes[i].value > value_.load())
         meet(crew, worker, worker.outcomes[i]);
+      else if (worker.outcomes[i].wanted)
+        suggest(worker.outcomes[i].point);
+      if (worker.outcomes[i].waits) crew.stop = true;
       follow(worker, i, stack);
       worker.followed = i + 1;
       whole += worker.outcomes[i].whole;
@@ -401,6 +408,7 @@ std::int64_t Tree::explore(const Budget& budget) {
     scheme_->guide(points_.front().data());
     guided_ = value();
   }
+  scheme_->settle();
   Crew crew;
   crew.budget = budget;
   crew.timed = budget.seconds < 1e9;  // a longer time does not fit the clock

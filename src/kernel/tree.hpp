@@ -114,6 +114,7 @@ class Tree {
   void make_room(Worker& worker, std::vector<double>& stack);
   void fill(Crew& crew, Worker& worker, std::vector<double>& stack, double cutoff);
   void meet(Crew& crew, Worker& worker, const Outcome& outcome);
+  void suggest(const double* x);  // as a candidate
   void follow(Worker& worker, int lane, std::vector<double>& stack);
   void push(const double* node);
   bool pop(double* node);

@@ -109,6 +109,23 @@ def test_each_kind_of_set_by_itself(kind):
     assert agree(problem_of(5, [kind]), METHODS | OTHERS) is Status.OPTIMAL
 
 
+@pytest.mark.parametrize("seed", [3, 9])
+def test_programs_by_highs_separate_points_from_convex_regions(seed):
+    """Without the extension they are what answers."""
+    problem = problem_of(seed)
+    assert problem.domain.convex
+    canonical = Canonical.of(problem)
+    (known,) = answers(problem, 1e-4, {"boxes": BoxSearch()}).values()
+    tree = Signs(canonical.root).open(canonical, 1e-4, plain=True)
+    tree.plant()
+    if known.x is not None:
+        tree.offer(known.x)
+    tree.explore(PLAIN_NODES, math.inf, math.inf, dive=1, threads=1)
+    assert not tree.open
+    best = -math.inf if known.x is None else canonical.values(known.x)[0]
+    assert tree.bound >= best
+
+
 def enumerated(problem, whole):
     """The best of all points of a set of whole numbers."""
     axes = [
@@ -163,10 +180,10 @@ def test_a_point_near_two_rows_is_in_both_their_boxes():
     near = NearRows.rows(data, [0.2, 0.2], count=2)
     domain = Domain([-5.0, -5.0], [5.0, 5.0], regions=(near,))
     ensemble = random_ensemble(np.random.default_rng(1), 1, 2, (6,))
-    result = BoxSearch().solve(Problem(ensemble, domain), Tools())
-    assert np.all(np.abs(result.x - data[:2]) <= 0.2 + 1e-15)
     assert not domain.contains([2.0, 2.0])
     apart = Domain([-5.0] * 2, [5.0] * 2, regions=(NearRows.rows(data, [0.1, 0.1], 2),))
-    assert BoxSearch().solve(Problem(ensemble, apart), Tools()).status is (
-        Status.INFEASIBLE
-    )
+    for search in (BoxSearch(), NeuronSearch()):
+        result = search.solve(Problem(ensemble, domain), Tools())
+        assert np.all(np.abs(result.x - data[:2]) <= 0.2 + 1e-15)
+        none = search.solve(Problem(ensemble, apart), Tools())
+        assert none.status is Status.INFEASIBLE

@@ -11,8 +11,9 @@ from ennopt.engine.auto import Auto
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.network import Ensemble, Network
-from ennopt.problem import Problem
+from ennopt.problem import Combination, Limit, Problem, Term
 from ennopt.result import Limits, Status
+from ennopt.risk import Worst
 from ennopt.run import Tools
 from oracles import exact_maximum, random_case, random_domain, random_ensemble
 
@@ -84,15 +85,28 @@ def test_a_category_counts_as_one_input(rng):
     assert "7 inputs" in choice.reason
 
 
-def test_regions_around_data_are_branched_on_by_inputs(rng):
+def test_limits_and_risks_of_many_inputs_are_branched_on_by_neurons(rng):
+    ensemble = Ensemble(random_ensemble(rng, 3, 12, (4,)).members)
+    domain = random_domain(rng, 12)
+    goal = Combination((Term(ensemble, 1.0, risk=Worst()),), np.zeros(12), 0.0)
+    least = float(np.median(goal.values(domain.sample(100, rng))))
+    problem = Problem(ensemble, domain, "max", None, goal, (Limit(goal, least),))
+    choice = Auto().choose(problem)
+    assert choice.method == NeuronSearch()
+    assert "12 inputs" in choice.reason
+
+
+def test_near_rows_of_data_inputs_are_branched_on(rng):
     data = rng.random((5, 12))
     ensemble = random_ensemble(rng, 2, 12, (5,))
     near = Domain([0.0] * 12, [1.0] * 12, regions=(NearRows.rows(data, [0.2] * 12),))
-    choice = Auto().choose(Problem(ensemble, near))
+    problem = Problem(ensemble, near)
+    choice = Auto().choose(problem)
     assert choice.method == BoxSearch()
     assert "near rows of data" in choice.reason
-    with pytest.raises(ValueError, match="near rows of data"):
-        NeuronSearch().solve(Problem(ensemble, near), Tools())
+    boxes, signs = (m.solve(problem, Tools()) for m in (BoxSearch(), NeuronSearch()))
+    assert boxes.status is signs.status is Status.OPTIMAL
+    assert boxes.value == pytest.approx(signs.value, rel=2e-4)
 
 
 def test_answers_agree_with_enumeration():

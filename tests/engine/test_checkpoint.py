@@ -103,9 +103,12 @@ def test_nodes_that_are_handed_out_are_saved(tmp_path):
         assert np.all(inside | (values <= closed))
 
 
-def test_risk_and_limits_go_on_too(tmp_path):
+@pytest.mark.parametrize("method", ["box", "neurons"])
+def test_risk_and_limits_go_on_too(method, tmp_path):
     model, file = ensemble((8, 8)), tmp_path / "state"
-    asked = dict(risk="worst", limits="prediction >= -5", gap=1e-4, threads=1)
+    asked = dict(
+        risk="worst", limits="prediction >= -5", gap=1e-4, threads=1, method=method
+    )
     whole = ennopt.maximize(model, BOX, **asked)
     first = ennopt.maximize(model, BOX, **asked, checkpoint=file, node_limit=30)
     assert first.status is Status.NODE_LIMIT

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ways import MODULE
 
-from ennopt.engine.compiled import compile_model
 from ennopt.engine.nodes import Fate
 from ennopt.engine.program import FREE, HELD_OFF, HELD_ON, SignPrograms
+from ennopt.engine.schemes import compiled_signs
 from ennopt.network import Ensemble
 from ennopt.tightening.relaxation import Crown
 from oracles import canonical
@@ -22,8 +22,7 @@ class Case:
         networks = self.problem.networks
         self.sum = Ensemble(networks, weights=np.ones(len(networks)))
         self.bounds = tightening.tighten(self.problem)
-        self.model = compile_model(self.problem)
-        self.scheme = MODULE.Signs(self.model, *self.bounds.flat(), name)
+        self.scheme = compiled_signs(self.problem, self.bounds, name)
         self.reference = SignPrograms(self.problem, self.bounds)
         self.root = self.reference.root()
 

@@ -16,12 +16,14 @@ NUMBER = re.compile(r"0x1p-\d+|[\d.]+(?:e-?\d+)?")
 
 ALONE = {
     "lanes and memory": {"kTile", "kWide", "kLanes", "kMostLanes", "kChunk",
-                         "kMostHalfSpaces"},
+                         "kMostHalfSpaces", "kDoubles"},
     "what a template is compiled for": {"kSmooth", "kSeveral"},
     "NumPy has a name for it": {"kInfinity", "kRoot2", "kRoot2Pi"},
     "made of other constants": {"kUlps", "kAll"},
     "pivots, which HiGHS, the specification of programs, has not":
         {"kSingular", "kPause", "kLeanRow", "kPivotsPerItem", "kMostEquations"},
+    "the specification separates points at once, and keeps no row that is free":
+        {"kLeafRounds", "kRootWaits", "kLimitMissed", "kNothingHigh"},
     "ascents from a node, of which nothing proved depends": {"kMostSteps"},
 }  # fmt: skip
 """Constants of C++ only, and why."""

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from ways import MODULE
 
-from ennopt.engine.compiled import compile_model
 from ennopt.engine.duality import proved_by
 from ennopt.engine.program import L, U
+from ennopt.engine.schemes import compiled_signs
 from oracles import DEGENERATE, canonical, exact_maximum, random_case, random_ensemble
 from oracles import random_domain as box
 
@@ -26,7 +26,7 @@ def test_any_multipliers_prove_a_bound_and_both_say_the_same(rng):
     for ensemble, domain in cases(rng):
         problem = canonical(ensemble, domain)
         bounds = problem.root
-        signs = MODULE.Signs(compile_model(problem), *bounds.flat())
+        signs = compiled_signs(problem, bounds)
         free = np.full(problem.num_neurons, U | L, dtype=np.uint8)
         top = None
         for scale in (0.0, 0.1, 1.0, 1e3):
@@ -58,7 +58,7 @@ def test_held_neurons_hold_for_the_points_that_have_their_signs(rng):
         mine = np.all((neurons >= 0) | (allowed != U), axis=1)
         mine &= np.all((neurons <= 0) | (allowed != L), axis=1)
         values = problem.values(points)
-        signs = MODULE.Signs(compile_model(problem), *problem.root.flat())
+        signs = compiled_signs(problem, problem.root)
         for scale in (0.1, 1.0):
             multipliers = scale * rng.normal(size=problem.num_neurons)
             bound = MODULE.proved_by(signs, allowed.astype(np.uint8), multipliers)
@@ -69,7 +69,7 @@ def test_held_neurons_hold_for_the_points_that_have_their_signs(rng):
 
 def test_multipliers_that_are_not_numbers_prove_nothing(rng):
     problem = canonical(random_ensemble(rng, 1, 2, (4, 3)), box(rng, 2))
-    signs = MODULE.Signs(compile_model(problem), *problem.root.flat())
+    signs = compiled_signs(problem, problem.root)
     free = np.full(problem.num_neurons, U | L, dtype=np.uint8)
     nothing = np.full(problem.num_neurons, np.nan)
     assert MODULE.proved_by(signs, free, nothing) == np.inf

@@ -202,4 +202,4 @@ def test_nodes_of_another_size_are_refused(rng):
     domain = Domain([0.0], [1.0])
     model = compile_model(canonical(Ensemble((one,)), domain))
     with pytest.raises(ValueError, match="each neuron"):
-        MODULE.Signs(model, np.zeros(2), np.zeros(2))
+        MODULE.Signs(model, np.zeros(2), np.zeros(2), "", np.zeros((2, 1)), 0, 0.0)

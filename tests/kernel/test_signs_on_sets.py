@@ -8,11 +8,10 @@ from signs import Case, agree, value_at
 from ways import MODULE, SETS
 
 from ennopt.domain import Domain, Rows, Values
-from ennopt.engine.compiled import compile_model
 from ennopt.engine.duality import proved_by
 from ennopt.engine.nodes import Fate
 from ennopt.engine.program import L, U
-from ennopt.engine.schemes import Signs
+from ennopt.engine.schemes import Signs, compiled_signs
 from ennopt.network import Ensemble, Network
 from oracles import canonical, exactly_feasible, random_domain, random_ensemble
 
@@ -157,7 +156,7 @@ def test_any_multipliers_prove_a_bound_and_both_say_the_same():
         problem = canonical(ensemble, random_set(rng, inputs))
         points = problem.domain.sample(200, rng)
         top = problem.values(points).max(initial=-np.inf)
-        signs = MODULE.Signs(compile_model(problem), *problem.root.flat())
+        signs = compiled_signs(problem, problem.root)
         free = np.full(problem.num_neurons, U | L, dtype=np.uint8)
         for scale in (0.0, 0.1, 1.0, 1e3):
             chosen = multipliers_of(rng, problem, scale)
@@ -216,5 +215,5 @@ def test_nodes_of_signs_learn_no_half_spaces():
     problem = canonical(Ensemble((one,)), Domain([0.0], [1.0]))
     for plain in (False, True):
         tree = Signs(problem.root).open(problem, 1e-4, plain=plain)
-        with pytest.raises(ValueError, match="nodes of boxes"):
+        with pytest.raises(ValueError, match="convex regions or risks"):
             tree.narrow(np.ones((1, 1)), np.zeros(1))

@@ -20,7 +20,10 @@ Flags = npt.NDArray[np.bool_]
 
 CLOSE = 1e-7
 """How far from a convex region a point may lie and still count as in it, in the units
-of the region: spreads of the inputs, or radii. Half-spaces are wider by as much."""
+of the region: spreads of the inputs, or radii."""
+
+WIDER = 1.01
+"""Half-spaces are wider than a region by so many times `CLOSE`."""
 
 CYCLES = 200
 """Most rows of data that the search for the nearest point of a hull takes up."""
@@ -50,6 +53,10 @@ class Convex(Protocol):
 
         And for all that count as in it; if `point` is not, it is cut off.
         """
+
+    @property
+    def room(self) -> float:
+        """How much wider than the region its half-spaces are."""
 
     def box(self) -> tuple[Array, Array]:
         """A box around the region, each corner (num_inputs,)."""
@@ -122,7 +129,12 @@ class Hull:
         # Its side is the largest of all rows, whatever the accuracy of the projection.
         size = float((np.abs(slopes) * np.abs(self.data)).sum(axis=1).max())
         rounding = (slopes.size + 2) * CHECK_ROUNDING * size
-        return slopes, float((self.data @ slopes).max()) + 1.01 * CLOSE + rounding
+        return slopes, float((self.data @ slopes).max()) + self.room + rounding
+
+    @property
+    def room(self) -> float:
+        """How much wider than the hull its half-spaces are."""
+        return WIDER * CLOSE
 
     def box(self) -> tuple[Array, Array]:
         """The range of the rows."""
@@ -193,7 +205,8 @@ class Ellipsoid:
         rows = frozen(data)
         own = rows.std(axis=0)
         # The mean of equal numbers is rounded: they seem to vary a little.
-        scale = np.where(own > CONSTANT * np.abs(rows).max(axis=0), own, 1.0)
+        varies = own > CONSTANT * np.abs(rows).max(axis=0)
+        scale = np.where(varies, own, 1.0)
         scaled = (rows - rows.mean(axis=0)) / scale
         variances, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
         lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE))
@@ -225,8 +238,13 @@ class Ellipsoid:
         terms = np.abs(self.middle) + self.radius * np.abs(self.root).sum(axis=1)
         size = float(np.abs(slopes) @ terms)
         rounding = (slopes.size + 2) ** 2 * CHECK_ROUNDING * size
-        side = float(slopes @ self.middle) + reach * (1.0 + 1.01 * CLOSE) + rounding
+        side = float(slopes @ self.middle) + reach * (1.0 + WIDER * CLOSE) + rounding
         return slopes, side
+
+    @property
+    def room(self) -> float:
+        """How much wider than the ellipsoid its half-spaces are."""
+        return WIDER * CLOSE * self.radius
 
     def box(self) -> tuple[Array, Array]:
         """The box around it."""

@@ -7,97 +7,111 @@ the layer above (the outputs' weights for the last one) and g the same for the i
                  + sum_neurons max over its corners of p y - lambda h
 
 is above the objective at every point whose neurons keep to their corners: the triangle
-over their bounds, or the side of it that a held neuron is on. A half-space ``a x >= s``
-of the feasible set is one equation more, ``h = a x - s``, whose h lies between zero and
-an upper bound and feeds nothing: ``p = 0``. Without the outputs' weights the sum is
-above zero at every point: if it is negative, there is none. `src/kernel/duality.hpp`
-mirrors this function.
+over their bounds, or the side of it that a held neuron is on. A row of the feasible
+set, ``a x + G f >= s`` with the outputs f, is one equation more, ``h = a x + G f - s``,
+whose h lies between zero and an upper bound and feeds nothing: ``p = 0``. Its
+multiplier adds to the weights of the outputs and to g. An extra input, a risk of the
+objective, counts there with weight one and in rows with weight minus one. Without the
+objective the sum is above zero at every point: if it is negative, there is none.
+`src/kernel/duality.hpp` mirrors this function.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.engine.nodes import States
+from ennopt.engine.pool import (
+    Row,
+    fixed_rows,
+    largest_excess,
+    output_errors,
+    risk_ranges,
+)
 from ennopt.engine.program import L, U
 from ennopt.network import Array
 
 
 def proved_by(
     problem: Canonical, bounds: NeuronBounds, allowed: States, multipliers: Array,
-    share: float = 1.0,
+    share: float = 1.0, learned: Sequence[Row] = (),
 ) -> float:  # fmt: skip
     """An upper bound of the objective from any multipliers, rounding included.
 
     Parameters
     ----------
     problem
-        One output over each network.
+        Of ReLU networks.
     bounds
-        Of the neurons.
+        Of the neurons and outputs.
     allowed
         Corners that each neuron may take beside zero: `U`, `L` or both, (num_neurons,).
         What `bounds` decide is not asked here.
     multipliers
-        Of the equations of all hidden neurons, then of the half-spaces of the domain,
-        (num_neurons + num_half_spaces,).
+        Of the equations of all hidden neurons, then of the fixed rows of the problem,
+        then of those learned, (num_neurons + num_rows,).
     share
         Of the objective: 1, or 0 to prove by a negative number that there is no point.
+    learned
+        Rows that hold beside the fixed ones.
     """
-    domain = problem.domain
+    domain, goal = problem.domain, problem.weighting
+    rows, errors = [*fixed_rows(problem), *learned], output_errors(problem)
     lows, highs = bounds.flat()
-    g, g_size = np.zeros(domain.num_inputs), np.zeros(domain.num_inputs)
-    total, size, far, at = 0.0, 0.0, 1.0, 0
-    for network in problem.networks:
+    risks = risk_ranges(problem, bounds)
+    g, g_size = np.zeros((2, domain.num_inputs))
+    t, t_size = np.full((2, len(goal.groups)), share)
+    c, c_size = share * goal.weights, np.abs(share * goal.weights)
+    total, size, far = 0.0, 0.0, 1.0
+    for a, row in zip(multipliers[problem.num_neurons :], rows, strict=True):
+        most = largest_excess(problem, bounds, row)
+        total += max(0.0, -a * most) - a * row.side
+        size += abs(a) * (most + abs(row.side))
+        far = max(far, most)
+        g, g_size = g + a * row.slopes, g_size + np.abs(a * row.slopes)
+        c, c_size = c + a * row.shares, c_size + np.abs(a * row.shares)
+        if row.extra >= 0:
+            t[row.extra] -= a
+            t_size[row.extra] += abs(a)
+    at = output = 0
+    for i, network in enumerate(problem.networks):
         depth = len(network.hidden_widths)
         ends = at + np.cumsum([0, *network.hidden_widths])
-        a = np.full(network.num_outputs, share)
+        own = slice(output, output + network.num_outputs)
+        a, a_size = c[own], c_size[own]
+        far = max(far, float(problem.row_sizes[i][-1].max()))
         for k in range(depth, -1, -1):
             w, b = network.weights[k], network.biases[k]
             total += float(a @ b)
-            size += float(np.abs(a * b).sum())
-            p, p_size = a @ w, np.abs(a) @ np.abs(w)
+            size += float(a_size @ np.abs(b))
+            p, p_size = a @ w, a_size @ np.abs(w)
             if k == 0:
                 g, g_size = g + p, g_size + p_size
                 break
             own = slice(ends[k - 1], ends[k])
             low, high, a = lows[own], highs[own], multipliers[own]
+            a_size = np.abs(a)
             corners = _largest_corner(p, a, low, high, allowed[own])
             reach = np.maximum(np.abs(low), np.abs(high))
             total += float(corners.sum())
-            size += float((p_size + np.abs(a)) @ reach)
+            size += float((p_size + a_size) @ reach)
             far = max(far, float(reach.max(initial=0.0)))
-        at = int(ends[-1])
-    slopes, sides = domain.half_spaces()
-    a, reach = multipliers[at:], _largest_excess(problem, slopes, sides)
-    total += float(np.maximum(0.0, -a * reach).sum() - a @ sides)
-    size += float(np.abs(a) @ (reach + np.abs(sides)))
-    far = max(far, float(reach.max(initial=0.0)))
-    g, g_size = g + a @ slopes, g_size + np.abs(a) @ np.abs(slopes)
-    total += float(np.maximum(g * domain.lower, g * domain.upper).sum())
-    size += float(g_size @ domain.reach)
-    far = max(far, float(domain.reach.max()))
-    count = 4.0 * (multipliers.size + domain.num_inputs) + 64.0
+        at, output = int(ends[-1]), output + network.num_outputs
+    for form, sizes, low, high, reach in (
+        (g, g_size, domain.lower, domain.upper, domain.reach),
+        (t, t_size, *risks, risks[1]),
+    ):
+        total += float(np.maximum(form * low, form * high).sum())
+        size += float(sizes @ reach)
+        far = max(far, float(reach.max(initial=0.0)))
+    count = 4.0 * (multipliers.size + g.size + t.size + c.size) + 64.0
     rounding = count * (2.0**-52 * size + 2.0**-1060 * count * far)
-    outputs = sum(float(errors[-1].sum()) for errors in problem.row_errors)
-    proved = total + rounding + share * outputs
+    proved = total + rounding + share * float(np.abs(goal.weights) @ errors)
     return proved if proved == proved else float("inf")
-
-
-def _largest_excess(problem: Canonical, slopes: Array, sides: Array) -> Array:
-    """What ``slopes @ x - sides`` cannot exceed on the box, (num_half_spaces,).
-
-    The limit of an item of the kernel's program, which measures half-spaces by it. It
-    is no smaller than the range of ``slopes @ x``, and positive.
-    """
-    lower, upper = problem.domain.lower, problem.domain.upper
-    most = np.maximum(slopes * lower, slopes * upper).sum(axis=1) - sides
-    width = np.abs(slopes) @ (upper - lower)
-    size = np.abs(slopes) @ problem.domain.reach + np.abs(sides)
-    reach = np.maximum(most + 2.0 * problem.unit * size, width)
-    return np.where(reach > 0.0, reach, np.where(size > 0.0, size, 1.0))
 
 
 def _largest_corner(

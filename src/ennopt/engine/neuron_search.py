@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
-from ennopt.canonical import Canonical, Feature
+from ennopt.canonical import INPUT_SETS, Canonical, Feature
 from ennopt.checkpoint import State
 from ennopt.engine.compiled import kernel
+from ennopt.engine.nodes import FUNCTIONS
 from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
 from ennopt.engine.sign_tightening import SignTightening
@@ -18,9 +19,6 @@ from ennopt.engine.tree import Tree
 from ennopt.run import Run
 from ennopt.tightening.lp import LpTightening
 from ennopt.tightening.progressive import Progressive, deadline_after
-
-SIGN_SETS = frozenset({Feature.LINEAR_ROWS, Feature.DISCRETE})
-"""What the feasible set of a node of signs may have beside a box."""
 
 NODES_BEFORE_TIGHTENING = 500
 """Nodes explored before bounds are tightened by searches: easy problems end there."""
@@ -62,9 +60,11 @@ class NeuronSearch(Engine):
     2.0
     """
 
-    handles: ClassVar[frozenset[Feature]] = SIGN_SETS
+    handles: ClassVar[frozenset[Feature]] = INPUT_SETS | FUNCTIONS
     certifies: ClassVar[bool] = True
     patience: ClassVar[int] = 1_000
+    restored: ClassVar[tuple[int, float]] = (1, 2.0)
+    # Its nodes are fewer, and where all signs are held their points need no help.
     dive: int = 1
     tightening_nodes: int = 1000
 
@@ -116,10 +116,13 @@ class NeuronSearch(Engine):
     ) -> NeuronBounds:
         most = min(TIGHTENING_SHARE * run.remaining(), seconds)
         deadline = deadline_after(most)
+        # What holds on a wider set holds on this one; points of it are easy to find.
+        domain = replace(run.problem.domain, regions=(), convex=())
         with run.phase("bounds"):
             return step.run(
-                run.problem, bounds, executor, deadline, stop=lambda: halted(run)
-            ).bounds
+                run.problem.on(domain), bounds, executor, deadline,
+                stop=lambda: halted(run),
+            ).bounds  # fmt: skip
 
     def _first_nodes(self, search: Search, bounds: NeuronBounds) -> Tree:
         """A tree with these bounds of the neurons, and its first nodes."""

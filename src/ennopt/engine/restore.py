@@ -77,6 +77,7 @@ def restore_best(
     points: Array,
     offer: Callable[[Array], object],
     stop: Callable[[], object],
+    most: int = RESTORED,
 ) -> None:
     """Move points to where limits hold, those first that are the best already.
 
@@ -90,11 +91,13 @@ def restore_best(
         Told what was found.
     stop
         Asked now and then; true ends the work.
+    most
+        How many points are moved.
     """
     if not len(points):
         return
     order = np.argsort(-merits(problem, points), kind="stable")
-    for x in distinct(points[order], problem.domain, RESTORED):
+    for x in distinct(points[order], problem.domain, most):
         if stop():
             break
         offer(restore(problem, x, stop=stop))

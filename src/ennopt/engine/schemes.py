@@ -17,7 +17,16 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import INPUT_SETS, Canonical
 from ennopt.engine.compiled import compile_model, kernel
 from ennopt.engine.node import bound_nodes
-from ennopt.engine.nodes import OFF, ON, Fate, NodeModel, Nodes, NodeSettings
+from ennopt.engine.nodes import (
+    FUNCTIONS,
+    OFF,
+    ON,
+    Fate,
+    NodeModel,
+    Nodes,
+    NodeSettings,
+)
+from ennopt.engine.pool import num_learned, output_ranges, room
 from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
@@ -117,19 +126,28 @@ class Signs:
         journal: bool = False,
     ) -> Tree:  # fmt: skip
         """An empty tree; see `Scheme`."""
-        problem.expect(INPUT_SETS, type(self).__name__)
-        module, tolerance = kernel(), Tolerance.of(problem, gap)
-        if module is None or plain:
+        problem.expect(INPUT_SETS | FUNCTIONS, type(self).__name__)
+        tolerance = Tolerance.of(problem, gap)
+        if kernel() is None or plain:
             programs = SignPrograms(problem, self.bounds)
             return PlainTree(problem, programs, tolerance, journal)
         return compiled_tree(self.compiled(problem), tolerance, journal)
 
     def compiled(self, problem: Canonical) -> Any:
         """The kernel's scheme; it must be there."""
-        module = kernel()
-        assert module is not None
-        model = compile_model(problem)
-        return module.Signs(model, *self.bounds.flat(), self.instruction_set)
+        return compiled_signs(problem, self.bounds, self.instruction_set)
+
+
+def compiled_signs(
+    problem: Canonical, bounds: NeuronBounds, instruction_set: str = ""
+) -> Any:
+    """Nodes of signs of the kernel, with bounds of the neurons and outputs."""
+    module = kernel()
+    assert module is not None
+    return module.Signs(
+        compile_model(problem), *bounds.flat(), instruction_set,
+        output_ranges(bounds), num_learned(problem), room(problem),
+    )  # fmt: skip
 
 
 def compiled_tree(scheme: Any, tolerance: Tolerance, journal: bool = False) -> Tree:

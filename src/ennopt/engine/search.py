@@ -13,7 +13,7 @@ import numpy as np
 
 from ennopt.canonical import Canonical, Feature
 from ennopt.checkpoint import CheckpointError, State
-from ennopt.engine.restore import restore_best
+from ennopt.engine.restore import RESTORED, restore_best
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tree
@@ -25,10 +25,12 @@ from ennopt.result import Result, Status
 from ennopt.run import Run, Tools
 
 FIRST_SLICE = 32
-"""Nodes before half-spaces of convex regions are sought for the first time."""
+"""Nodes before half-spaces of convex regions are sought for the first time, and before
+points are moved to where limits hold once more."""
 
 FEW_STARTS = 4
 """With fewer points to start from, corners of the feasible set are sought."""
+
 
 RESTORE_GROWTH = 1.3
 """By how much nodes have to grow before points are moved to where limits hold again."""
@@ -156,6 +158,9 @@ class Engine(abc.ABC):
     """
 
     handles: ClassVar[frozenset[Feature]] = frozenset()
+    restored: ClassVar[tuple[int, float]] = (RESTORED, RESTORE_GROWTH)
+    """Points of nodes that are moved to where limits hold, each time; and by how much
+    the nodes have to grow before the next time."""
     continues: ClassVar[bool] = True
     patience: ClassVar[int]
     """Nodes before it is looked at for the first time how the bound moves."""
@@ -343,9 +348,10 @@ class Engine(abc.ABC):
         if len(candidates):
             run.offer(candidates)
             if not run.problem.is_sum and run.nodes >= search.due:
-                search.due = max(run.nodes + 1, RESTORE_GROWTH * run.nodes)
+                most, growth = self.restored
+                search.due = max(run.nodes + FIRST_SLICE, growth * run.nodes)
                 with run.phase("values"):
-                    restore_best(run.problem, candidates, run.offer, run.ended)
+                    restore_best(run.problem, candidates, run.offer, run.ended, most)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
                 tree.narrow(slopes, sides)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
-from ennopt.engine.compiled import compile_model, kernel
-from ennopt.engine.schemes import compiled_tree
+from ennopt.engine.compiled import kernel
+from ennopt.engine.schemes import compiled_signs, compiled_tree
 from ennopt.engine.slices import in_slices
 from ennopt.engine.tree import Tolerance, Tree
 from ennopt.network import Network
@@ -90,8 +90,7 @@ def _solve(step: SignTightening, job: Job) -> Done:
 
 def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) -> Tree:
     """A search for the largest value of `sign` times the pre-activation of neuron j."""
-    module, k, network = kernel(), job.layer, job.network
-    assert module is not None
+    k, network = job.layer, job.network
     alone = Network(
         (*network.weights[:k], sign * network.weights[k][j : j + 1]),
         (*network.biases[:k], sign * network.biases[k][j : j + 1]),
@@ -104,7 +103,7 @@ def _tree(job: Job, j: int, sign: float, tolerance: float, instructions: str) ->
     # What holds on a wider set holds on this one: regions do not count here.
     domain = replace(job.problem.domain, regions=(), convex=())
     problem = Canonical.sum_of([alone], domain, known)
-    signs = module.Signs(compile_model(problem), *known.flat(), instructions)
+    signs = compiled_signs(problem, known, instructions)
     tree = compiled_tree(signs, Tolerance(0.0, 0.0, tolerance))
     tree.plant()
     return tree
