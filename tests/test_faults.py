@@ -95,7 +95,7 @@ def test_a_method_whose_solver_dies_in_a_worker_ends_with_what_is_proved(rng):
 
         def crash():
             time.sleep(0.3)
-            os.kill(victim, signal.SIGSEGV)  # as a solver that crashes
+            os.kill(victim, signal.SIGKILL)  # as a solver that crashes
 
         threading.Thread(target=crash).start()
         time.sleep(0.4)
