@@ -22,6 +22,7 @@ from ennopt.paper.member_relaxation import (
     lagrangian_bound,
     member_problems,
 )
+from ennopt.paper.mixing import Mixing
 from ennopt.paper.multipliers import Multipliers, Polyak, Subgradient, improve
 from ennopt.paper.subproblems import (
     Answer,
@@ -49,7 +50,7 @@ def optimum_of(problem):
 
 def exact_members(problem, domain, costs):
     """Exact maxima of the member problems, by enumeration, and where."""
-    parts = member_problems(problem, domain, costs)
+    parts = member_problems(problem, domain, costs, Mixing.of(problem, domain.centre))
     found = [optimum_of(part) for part in parts]
     return [value for value, _ in found], np.array([x for _, x in found])
 
