@@ -44,6 +44,7 @@ from typing import ClassVar
 from ennopt.canonical import Canonical, Feature
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
+from ennopt.engine.nodes import FUNCTIONS
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
@@ -116,5 +117,8 @@ class Auto:
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
         choice = self.choose(problem)
+        if tools.recorder is not None and problem.features & FUNCTIONS:
+            reason = "certificates of limits and risks are of branching on inputs."
+            choice = Choice(BoxSearch(), reason)
         result = choice.method.solve(problem, tools)
         return replace(result, details=result.details | {"auto": choice.reason})
