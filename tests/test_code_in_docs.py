@@ -28,9 +28,6 @@ every_page = pytest.mark.parametrize("page", NAMES)
 
 NOT_RUN = {
     "ennopt instances make library": "trains the 144 ensembles of the paper",
-    "ennopt solve model.npz --checkpoint run.state --certificate run.proof": (
-        "is killed, and goes on; tests/engine/test_checkpoint.py does that"
-    ),
     "ennopt study run experiments/paper.toml --profile smoke": "takes a minute",
     "ennopt study run experiments/paper.toml --profile smoke --executor local:2": (
         "takes a minute"
