@@ -11,9 +11,9 @@ import sys
 sys.path.insert(0, TESTS)
 import numpy as np, ennopt
 from oracles import random_ensemble
-model = random_ensemble(np.random.default_rng(1), 3, 6, (20, 20))
+model = random_ensemble(np.random.default_rng(1), 3, 10, (40, 40, 40))
 """
-RUN = "answer = ennopt.maximize(model, (-2, 2), verbose=True, time_limit=1.5, gap=1e-9)"
+RUN = "answer = ennopt.maximize(model, (-2, 2), verbose=True, time_limit=2, gap=1e-9)"
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +52,5 @@ def test_an_answer_is_a_table(cells):
     (table,) = shown
     html = table.data["text/html"]
     assert "<table>" in html and "members predict" in html
-    for name in ("x0", "x5"):
+    for name in ("x0", "x9"):
         assert f"<th>{name}</th>" in html

@@ -109,7 +109,7 @@ def test_each_kind_of_set_by_itself(kind):
     assert agree(problem_of(5, [kind]), METHODS | OTHERS) is Status.OPTIMAL
 
 
-@pytest.mark.parametrize("seed", [3, 9])
+@pytest.mark.parametrize("seed", [9, 21])
 def test_programs_by_highs_separate_points_from_convex_regions(seed):
     """Without the extension they are what answers."""
     problem = problem_of(seed)
