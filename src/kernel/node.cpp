@@ -341,7 +341,8 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
               outcome.multipliers);
   for (int p = 0; p < model.inputs; ++p)
     outcome.point[p] = std::fmin(std::fmax(program.x[p], box.lower[p]), box.upper[p]);
-  if (!set.near.empty()) {
+  // In programs of boxes only discrete inputs have ends: such a box is split instead.
+  if (!set.near.empty() && layout.discrete == model.inputs) {
     double middle = 0.0;
     const int p = near_place(set, own.part, model.inputs, outcome.point, middle);
     if (p >= 0) place = model.neurons + p, outcome.middle = middle;

@@ -13,6 +13,7 @@ from ennopt.canonical import Canonical, Feature, UnsupportedProblemError, each_a
 from ennopt.certificate.record import Certificate, Lemma, Tree
 from ennopt.certificate.splits import NONE, Whole, level_order, splits_of
 from ennopt.engine.compiled import kernel
+from ennopt.engine.neuron_search import CERTIFIED
 from ennopt.engine.schemes import Scheme, Signs
 from ennopt.network import Array
 from ennopt.options import check_place
@@ -56,7 +57,7 @@ class Recorder:
         self._scheme, self._splits = scheme, []
         if not isinstance(scheme, Signs):
             return
-        more = self._canonical.features - {Feature.LINEAR_ROWS}
+        more = self._canonical.features - CERTIFIED
         if more:
             told = " and ".join(sorted(feature.value for feature in more))
             raise UnsupportedProblemError(

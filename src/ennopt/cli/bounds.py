@@ -101,8 +101,8 @@ def add_statements(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="REGION",
-        help="stay where the rows of --data are: near (close to a row) or box (in "
-        "their range); may be repeated",
+        help="stay where the rows of --data are: near (close to a row), box (in "
+        "their range), hull or mahalanobis; may be repeated",
     )
 
 

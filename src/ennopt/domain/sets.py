@@ -407,4 +407,10 @@ class Domain:
             parts = [*parts[:5], f"... {len(parts) - 5} more"]
         if self.rows.count:
             parts.append(repr(self.rows))
+        discrete = [shown(self.names[j]) for j in np.flatnonzero(self.values.discrete)]
+        if discrete:
+            parts.append(f"whole or listed: {' '.join(discrete)}")
+        if self.regions:
+            parts.append("near rows of data")
+        parts += [f"in a {type(region).__name__.lower()}" for region in self.convex]
         return f"Domain({', '.join(parts)})"

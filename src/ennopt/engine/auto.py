@@ -43,8 +43,8 @@ from typing import ClassVar
 
 from ennopt.canonical import Canonical, Feature
 from ennopt.engine.box_search import BoxSearch
-from ennopt.engine.neuron_search import NeuronSearch
-from ennopt.engine.nodes import FUNCTIONS
+from ennopt.engine.compiled import kernel
+from ennopt.engine.neuron_search import CERTIFIED, NeuronSearch
 from ennopt.problem import Problem
 from ennopt.result import Result
 from ennopt.run import Tools
@@ -117,8 +117,11 @@ class Auto:
         if isinstance(problem, Problem):
             problem = Canonical.of(problem)
         choice = self.choose(problem)
-        if tools.recorder is not None and problem.features & FUNCTIONS:
-            reason = "certificates of limits and risks are of branching on inputs."
+        recorded = tools.recorder is not None and isinstance(
+            choice.method, NeuronSearch
+        )
+        if recorded and (problem.features - CERTIFIED or kernel() is None):
+            reason = "a certificate of such a problem is of branching on inputs."
             choice = Choice(BoxSearch(), reason)
         result = choice.method.solve(problem, tools)
         return replace(result, details=result.details | {"auto": choice.reason})

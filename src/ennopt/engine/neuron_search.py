@@ -27,6 +27,11 @@ TIGHTENING_SHARE = 0.25
 """Share of the time left that the tightening of bounds may take."""
 
 
+CERTIFIED = frozenset({Feature.LINEAR_ROWS})
+"""What a problem may have beside a sum over a box if its proof on neurons is to be
+certified."""
+
+
 @dataclass(frozen=True, slots=True)
 class NeuronSearch(Engine):
     """Branch and bound on the neurons: our own exact method for many inputs.
@@ -96,11 +101,15 @@ class NeuronSearch(Engine):
                     instruction_set=self.instruction_set,
                 )  # fmt: skip
                 bounds = self._tightened(run, bounds, searches, executor, seconds)
-                first = search.scheme
+                first, recorder = search.scheme, run.tools.recorder
+                told = None if recorder is None else recorder.told()
                 second = self._first_nodes(search, bounds)
                 # With sharper bounds the search holds other neurons, rarely worse ones.
                 if tree.bound < second.bound:
                     search.scheme, search.tree = first, tree
+                    if recorder is not None and told is not None:
+                        recorder.plant(first)
+                        recorder.remember(told)
         run.details["unstable"] = bounds.num_unstable
 
     def _sharpens(self) -> bool:

@@ -83,11 +83,12 @@ class Desk:
         """What a form asks; the last few are remembered."""
         asked = {name: at for name, at in form.items() if not name.startswith("at-")}
         key = json.dumps(asked, sort_keys=True)
-        if key not in self._read:
-            self._read[key] = read_form(self.subject, asked)
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = read_form(self.subject, asked)
             while len(self._read) > KEPT:
                 self._read.popitem(last=False)
-        return self._read[key]
+        return found
 
     def page(self) -> str:
         """The whole page."""

@@ -200,8 +200,9 @@ class Front(Told):
         widths = [max(len(head), 12) for head in heads]
         count = sum(point.result.proved for point in self.points)
         lines = [
-            f"Front of {len(self.points)} points, {count} of them proved; "
-            f"{100 * self.unknown:.2g}% of the rectangle around them is unknown",
+            f"Front of {len(self.points)} point{'s' * (len(self.points) != 1)}, "
+            f"{count} of them proved; {100 * self.unknown:.3g}% of the rectangle "
+            "around them is unknown",
             f"  after {self.seconds:.2f} s, {self.runs} runs and {self.nodes:,} nodes",
             f"  {heads[0]:>{widths[0]}}  {heads[1]:>{widths[1]}}  ",
         ]
