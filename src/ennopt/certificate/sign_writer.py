@@ -100,6 +100,8 @@ def _lemma(
         return None
     smaller, _ = about_neuron(prover, i, k, j, sign, math.inf)
     part = smaller.model
+    if np.any(part.low > part.high):  # nothing is feasible: no lemma is needed
+        return None
     layers = part.stacks[0].columns
     bounds = NeuronBounds(
         ((*(part.low[0, own] for own in layers), np.array([-spread])),),

@@ -68,7 +68,8 @@ def read_encoded(where: Where, ensemble: Ensemble) -> Place:
     ... )
     >>> where = Where(domain={"age": (1, 28), "grade": "B"})
     >>> read_encoded(where, model).domain
-    Domain(age in [1, 28], grade=A in [0, 0], grade=B in [1, 1])
+    Domain(age in [1, 28], grade=A in [0, 0], grade=B in [1, 1],
+    whole or listed: grade=A grade=B)
     """
     columns, spec, said = ensemble.columns or (), where.domain, Stated({})
     names = [column.name for column in columns]
