@@ -91,6 +91,7 @@ class Runs:
         self.live: dict[str, Live] = {}
         self.answers: OrderedDict[str, Result] = OrderedDict()
         self._pool = ThreadPoolExecutor(MOST_RUNS, thread_name_prefix="ennopt-run")
+        self._ended = False
 
     def open(self, question: Inquiry) -> Live:
         """A new run, which `follow` begins."""
@@ -100,6 +101,7 @@ class Runs:
                 "of them, or wait."
             )
         run = Live(secrets.token_urlsafe(9), question)
+        run.stopped = self._ended
         self.live[run.name] = run
         return run
 
@@ -141,8 +143,9 @@ class Runs:
             self.live[name].stopped = True
 
     def stop_all(self) -> None:
-        """Ask every run to end."""
-        for run in self.live.values():
+        """Ask every run to end, and each that is opened from now on."""
+        self._ended = True
+        for run in list(self.live.values()):  # others may open one meanwhile
             run.stopped = True
 
 
