@@ -493,7 +493,8 @@ struct Program {
   }
 
   // Untie the corner and go down as long as the bound falls; items in a single corner
-  // may change it on the way. False if it falls for ever: nothing of the node is left.
+  // may change it on the way. False if the program is unbounded: then no input satisfies
+  // the signs held at the node.
   // The direction proves it, or else multipliers that go far enough below the cutoff.
   bool pivot(int item, std::uint8_t corner, double theta, double cutoff) {
     aim(item, corner, theta < 0.0 ? 1.0 : -1.0);
