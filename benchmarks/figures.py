@@ -11,7 +11,9 @@ the check, so that a table that was measured again cannot disagree with the page
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,20 @@ def rows_of(table: str) -> list[Row]:
     return rows
 
 
+def table_by(table: str, head: str) -> list[dict[str, str]]:
+    """The lines of the table whose first column is called so."""
+    columns, rows = [], []
+    for line in (TABLES / table).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == head:
+            columns = cells
+        elif not line.startswith("|"):
+            columns = []
+        elif columns and not cells[0].startswith("---"):
+            rows.append(dict(zip(columns, cells, strict=True)))
+    return rows
+
+
 def mean_ratio(table: str, of: str) -> float:
     """A line `geometric mean of X / engine` below a table."""
     text = (TABLES / table).read_text(encoding="utf-8")
@@ -82,6 +98,82 @@ def proved(rows: list[Row], column: str = "engine", within: float = 1e9) -> int:
 def rounded(number: float) -> str:
     """Two digits that count: 237.6 is 240."""
     return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def floored(number: float) -> str:
+    """Two digits that count, for what is at least so much: 165.3 is 160."""
+    size = 10 ** (math.floor(math.log10(number)) - 1)
+    return f"{math.floor(number / size) * size:,.0f}"
+
+
+def figures_of_sets() -> dict[str, object]:
+    """Nodes on a feasible set as multiples of the box's; of categories, as multiples of
+    what each choice takes by itself."""
+    kinds = {row["set"]: row for row in table_by("sets.md", "set")}
+    ensembles = table_by("sets.md", "ensemble")
+
+    def ratios(kind: str, *problems: str) -> list[float]:
+        """Means of the draws, of ensembles all of whose draws were proved."""
+        cells = [r[kind] for r in ensembles if r["ensemble"].startswith(problems)]
+        found = [re.fullmatch(r"([\d.]+)(?: \([\d.]+\))?", cell) for cell in cells]
+        return [float(one[1]) for one in found if one]
+
+    def mean(kind: str, *problems: str) -> float:
+        return statistics.geometric_mean(ratios(kind, *problems))
+
+    means = {kind: float(row["nodes, mean"]) for kind, row in kinds.items()}
+    below = [mean for kind, mean in means.items() if kind != "categories" and mean < 1]
+    rows, categories = kinds["3 rows"], kinds["categories"]
+    hull = float(kinds["hull, up to 5 inputs"]["largest"])
+    many = ratios("categories", "spring", "concrete")
+    return {
+        "sets_least": f"{min(below):.2f}",
+        "sets_most": f"{max(below):.2f}",
+        "rows_concrete": f"{mean('3 rows', 'concrete'):.1f}",
+        "rows_largest": f"{float(rows['largest']):.1f}",
+        "rows_within": rows["within it"].split()[0],
+        "rows_of": rows["within it"].split()[-1],
+        "near": f"{means['near 1 row, 0.1']:.1f}",
+        "near_concrete": f"{mean('near 1 row, 0.1', 'concrete'):.1f}",
+        "hull_more": f"{100 * (hull - 1):.0f}",
+        "categories_within": categories["within it"].split()[0],
+        "categories_of": categories["within it"].split()[-1],
+        "categories_peaks": f"{ratios('categories', 'peaks')[0]:.1f}",
+        "categories_beale": f"{ratios('categories', 'beale')[0]:.1f}",
+        "categories_perm": f"{mean('categories', 'perm'):.1f}",
+        "categories_many": f"{max(many):.2f}",
+        "choices": f"{1 / statistics.geometric_mean(many):.0f}",
+    }
+
+
+def figures_of_peers() -> dict[str, object]:
+    """Other packages beside `auto`; their means are lower bounds."""
+    ways = [r for r in table_by("peers.md", "way") if not r["way"].startswith("ennopt")]
+    times = [float(row["times as long"].split()[-1]) for row in ways]
+    wins = [int(row["proved"]) for row in ways]
+    ours = [row["ennopt auto"] for row in table_by("peers.md", "ensemble")]
+    return {
+        "peers": len(ours),
+        "peers_auto": sum(bool(re.match(r"[\d.]+ s", cell)) for cell in ours),
+        "peers_least": floored(min(times)),
+        "peers_most": floored(max(times)),
+        "peers_worst": min(wins),
+        "peers_best": max(wins),
+    }
+
+
+def figures_of_certificates() -> dict[str, object]:
+    """The checker's time beside the search's."""
+    rows = rows_of("certificates.md")
+    shallow = [row for row in rows if row.shape.split("x")[1] == "2"]
+    slowest = max(shallow, key=lambda row: float(row.cells["ratio"]))
+    return {
+        "checks": len(rows),
+        "check_least": f"{min(float(row.cells['ratio']) for row in rows):.0f}",
+        "check_shallow": f"{float(slowest.cells['ratio']):.0f}",
+        "check_slowest": slowest.title,
+        "check_most": f"{max(float(row.cells['ratio']) for row in rows):.0f}",
+    }
 
 
 def figures() -> dict[str, str]:
@@ -110,6 +202,7 @@ def figures() -> dict[str, str]:
         "twelve_scip": proved(twelve, "scip"),
         "twelve_highs": proved(twelve, "highs"),
     }
+    found |= figures_of_sets() | figures_of_peers() | figures_of_certificates()
     for solver in ("highs", "scip", "gurobi"):
         found[f"beside_{solver}"] = f"{mean_ratio('solvers.md', solver):.0f}"
     return {name: str(figure) for name, figure in found.items()}
@@ -124,6 +217,27 @@ QUOTES = {
         "the better of HiGHS and SCIP",
         "Of {twelve} ensembles with 12 to 60 inputs it proves {twelve_neurons} within "
         "15 seconds, SCIP {twelve_scip} and HiGHS {twelve_highs}",
+        "took at least {peers_least} to {peers_most} times as long as ennopt in the "
+        "geometric mean, and proved {peers_worst} to {peers_best} of {peers} ensembles "
+        "within a minute each, where ennopt proves {peers_auto}",
+    ],
+    "docs/constraints.md": [
+        "on the concrete data three random constraints took {rows_concrete} times as "
+        "many nodes as the box in the mean, and {rows_largest} times as many in the "
+        "worst draw",
+        "A hull took up to {hull_more}% more nodes than the box",
+    ],
+    "docs/discrete.md": [
+        "it took about {choices} times the nodes of one search over all choices",
+    ],
+    "docs/trust.md": [
+        "it took {near} times as many nodes as the ranges of the inputs alone in the "
+        "mean, and {near_concrete} times as many on the concrete data",
+    ],
+    "docs/proof.md": [
+        "Checking {checks} certificates took {check_least} to {check_most} times the "
+        "search's own time",
+        "the largest ratio there is {check_shallow} ({check_slowest})",
     ],
     "docs/engine.md": [
         "{paper_10} proved within 10 s, {paper_60} within a minute, the slowest, "
@@ -132,6 +246,14 @@ QUOTES = {
         "{beside_gurobi} times than Gurobi in the geometric mean",
         "of {many} ensembles with 8 to 60 inputs: `neurons` proves {many_neurons}, "
         "SCIP {many_scip}, HiGHS {many_highs}, `box` {many_box}",
+        "most sets take fewer nodes than their box, {sets_least} to {sets_most} times "
+        "as many; near a row of data, within 0.1 of the ranges, it is {near} times",
+        "{rows_within} of {rows_of} runs do",
+        "on Concrete the mean is {rows_concrete} and the largest is {rows_largest}",
+        "{categories_within} of {categories_of} runs do",
+        "it took at most {categories_many} of them",
+        "takes {categories_peaks} and {categories_beale} times as many",
+        "the search takes {categories_perm} times as many as all choices together",
     ],
 }
 """Sentences of pages. Where lines break does not matter."""
@@ -177,6 +299,35 @@ def inputs_table() -> str:
     return table_of("inputs", shapes, lines)
 
 
+def embedding_table() -> str:
+    """A decision inside a solver's model: seconds, and nodes, by who states it."""
+    rows = [
+        row
+        for row in table_by("embedding.md", "decision")
+        if row["decision"] == "least cost"
+    ]
+    ways = ["ennopt, crown", "ennopt, lp", "ennopt, search"]
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        ours = row["stated by"] in ways
+        seconds = float(row["s to state"]) + float(row["s to solve"])
+        cell = f"{seconds:.1f} s, {row['nodes']} nodes"
+        name = "" if ours else f"{row['stated by']}: "
+        lines.setdefault(row["solver"], []).append(name + cell)
+    shown = [f'`bounds="{way.split()[-1]}"`' for way in ways]
+    return table_of("solver", [*shown, "another package"], lines)
+
+
+def certificates_table() -> str:
+    """Certificates' sizes, and the checker's time beside the search's."""
+    columns = ["nodes", "leaves", "bytes", "pieces", "search, s", "check, s", "ratio"]
+    lines = {
+        row.title: [row.cells[column] for column in columns]
+        for row in rows_of("certificates.md")
+    }
+    return table_of("ensemble", columns, lines)
+
+
 def told(row: Row) -> str:
     """The time of a proof with as many digits as count, or the gap."""
     time = row.seconds()
@@ -186,7 +337,12 @@ def told(row: Row) -> str:
     return f"{time:.{digits}f} s"
 
 
-BLOCKS = {"sizes": sizes_table, "inputs": inputs_table}
+BLOCKS = {
+    "sizes": sizes_table,
+    "inputs": inputs_table,
+    "embedding": embedding_table,
+    "certificates": certificates_table,
+}
 
 
 def with_figures(page: str, text: str, found: dict[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Random problems over the whole language, each solved by every method that can.
 
-    python benchmarks/torture.py [COUNT] [FIRST_SEED] [--out FILE]
+    python benchmarks/torture.py [COUNT] [FIRST_SEED] [--out FILE] [--record FILE]
 
 Values and bounds of all methods are compared with an oracle and with each other: on
 small boxes the enumeration of all activation patterns, for limits and risks a MILP
@@ -8,9 +8,14 @@ model of its own in HiGHS, otherwise many points and the other methods. Certific
 both searches are verified, and claims below the maximum must not be. Prints a table of
 counts by kind of problem, and every disagreement with its seed. Exit status 1 if there
 is any.
+
+With a record the counts of each seed are kept in a file, a line of JSON each. The same
+command goes on where an earlier one was stopped, and records of several seed ranges,
+one behind the other in a file, give one table.
 """
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
@@ -25,7 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "conformance"))
 
-from test_decisions import Oracle, problem_of
+from test_decisions import Oracle, modelled, problem_of
 
 from ennopt import Domain, Ensemble, MeanMinusStd, Network, Problem, Status, solve
 from ennopt.canonical import Canonical
@@ -161,7 +166,7 @@ def exact(kind, problem, sign):
         ensemble = problem.ensemble if sign > 0 else problem.ensemble.negated()
         found = exact_maximum(ensemble, problem.domain)[0]
         return found, 1e-9 * max(abs(found), Canonical.of(problem).size)
-    if kind == "decisions":
+    if kind == "decisions" and modelled(problem):
         found = Oracle(problem).best
         return (-np.inf, 0.0) if found is None else (
             sign * found, 1e-5 * max(1.0, abs(found)))  # fmt: skip
@@ -220,10 +225,10 @@ def tried(seed, file):
             room = slack if name in OWN else slack + 1e-5 * max(1.0, abs(best))
             if value > best + 10 * room and met(problem, answer.x):
                 counts["oracle missed"] += 1  # HiGHS lost a point that exists
-                best = value
-            if value > best + 10 * room or bound < best - room:
+                best, slack = None, value
+            elif value > best + 10 * room or bound < best - room:
                 wrong.append(f"{name}: {value!r}, {bound!r}, and the best is {best!r}")
-            if (best == -np.inf) != (answer.status is Status.INFEASIBLE) and finished:
+            elif (best == -np.inf) != (answer.status is Status.INFEASIBLE) and finished:
                 wrong.append(f"{name}: {answer.status} but the best is {best!r}")
         if told is not None:
             wrong += certified(name, problem, sign, told, best, counts)
@@ -275,33 +280,55 @@ def main():
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("first", nargs="?", type=int, default=0)
     parser.add_argument("--out", type=Path, help="where to write the table, too")
+    parser.add_argument("--record", type=Path, help="counts of each seed; goes on")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    table, wrong, start = defaultdict(Counter), [], time.time()
-    done = 0
+    table, wrong, done = defaultdict(Counter), [], set()
+
+    def add(seed, label, counts, words):
+        table[label] += counts
+        table["total"] += counts
+        wrong.extend(words)
+        done.add(seed)
+        for line in words:
+            print(line, flush=True)
+        if options.out and len(done) % 100 == 0:
+            options.out.write_text(told(table), encoding="utf-8")
+
+    for seed, label, counts, words in recorded(options.record):
+        if seed not in done:
+            add(seed, label, Counter(counts), words)
     with tempfile.TemporaryDirectory() as folder, matrix_threads(1):
         try:
             for seed in range(options.first, options.first + options.count):
+                if seed in done:
+                    continue
                 begin = time.process_time()
                 label, counts, words = tried(seed, Path(folder) / "proof.cert")
                 counts["milliseconds"] = round(1000 * (time.process_time() - begin))
-                table[label] += counts
-                table["total"] += counts
-                wrong += words
-                done += 1
-                for line in words:
-                    print(line, flush=True)
-                if done % 100 == 0 and options.out:
-                    options.out.write_text(told(table), encoding="utf-8")
-                if done % 500 == 0:
-                    print(f"{done:,} after {time.time() - start:.0f} s", flush=True)
+                if options.record:
+                    with options.record.open("a", encoding="utf-8") as record:
+                        record.write(json.dumps([seed, label, counts, words]) + "\n")
+                add(seed, label, counts, words)
         except KeyboardInterrupt:
-            print(f"Stopped after {done:,} problems.")
+            print(f"Stopped after {len(done):,} problems.")
     text = told(table)
     print(text)
     if options.out:
         options.out.write_text(text, encoding="utf-8")
     return int(bool(wrong))
+
+
+def recorded(file):
+    """Lines of an earlier run; the last one may have been cut off."""
+    if file is None or not file.exists():
+        return
+    whole = file.read_text(encoding="utf-8").split("\n")
+    for line in whole[:-1]:
+        if line:
+            yield json.loads(line)
+    if whole[-1]:
+        file.write_text("\n".join([*whole[:-1], ""]), encoding="utf-8")
 
 
 def told(table):
