@@ -68,7 +68,12 @@ class Scheme: ...
 
 class Boxes(Scheme):
     def __init__(
-        self, model: Model, settings: Settings, instruction_set: str = ""
+        self,
+        model: Model,
+        settings: Settings,
+        instruction_set: str = "",
+        outputs: Array | None = None,
+        learned: int = 0,
     ) -> None: ...
 
 class Signs(Scheme):

@@ -2,6 +2,7 @@
 // nodes are explored.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -437,10 +439,23 @@ NB_MODULE(_kernel, m) {
   nb::class_<Boxes, Scheme>(m, "Boxes")
       .def("__init__",
            [](Boxes* self, std::shared_ptr<Model> model, const Settings& settings,
-              const std::string& name) {
-             new (self) Boxes(model, table_named(name), settings);
+              const std::string& name, const std::optional<Matrix>& outputs, int learned) {
+             OutputRanges ranges;
+             if (outputs) {
+               if (outputs->shape(0) != 2 || int(outputs->shape(1)) != model->outputs)
+                 throw std::invalid_argument("Expected both ends of each output.");
+               const double *from = outputs->data(), *to = from + model->outputs;
+               ranges = {{from, to}, {to, to + model->outputs}};
+             }
+             bool risks = false;
+             for (const Function& function : model->functions)
+               risks = risks || !function.groups.empty();
+             if (learned < 0 || (outputs && risks && !learned))
+               throw std::invalid_argument("Expected room for rows to learn, got none.");
+             new (self) Boxes(model, table_named(name), settings, std::move(ranges), learned);
            },
-           nb::arg("model"), nb::arg("settings"), nb::arg("instruction_set") = "");
+           nb::arg("model"), nb::arg("settings"), nb::arg("instruction_set") = "",
+           nb::arg("outputs") = nb::none(), nb::arg("learned") = 0);
   nb::class_<Signs, Scheme>(m, "Signs")
       .def("__init__",
            [](Signs* self, std::shared_ptr<Model> model, const Vector& low,

@@ -13,7 +13,8 @@
 constexpr double kSteps[] = {0.02, 0.06, 0.15, 0.35, 0.7, 1.0};
 constexpr double kFiner[] = {1.0, 1.0, 0.25, 0.0625};
 
-// What a limit that is missed at the best point counts in the branching scores.
+// What counts beside the majorants in the branching scores: a limit that is missed at the
+// best point, and the weights that the objective has there.
 constexpr double kBlame = 0.3;
 
 // What missing a limit costs a point, and by which share of its spread it is to be exceeded.
@@ -265,15 +266,22 @@ struct Functions {
 
   // w.shares: of the pieces in the objective plus multiples of limits. A limit that is
   // missed at the best point counts, too, whatever its majorant says there: else nothing
-  // would make that closer.
+  // would make that closer. So do the outputs that a risk has there: a majorant may leave
+  // out a member that is the worst, and is bounded too loosely to be of use.
   void lagrangian() const {
     for (int k = 0; k < count(); ++k) w.shares[k] = share(k, weights(0));
+    if (!model.functions[0].groups.empty()) {
+      respond_to(model.functions[0], w.outputs, w.target);
+      for (int k = 0; k < count(); ++k) w.shares[k] += kBlame * share(k, w.target);
+    }
     for (int j = 0; j < model.limits(); ++j) {
       const Function& limit = model.functions[1 + j];
       const double ratio = model.spread / std::fmax(limit.spread, 1e-300);
-      const Vec own = w.multipliers[first + j] +
-                      keep(w.reached[j] < limit.least, splat(kBlame * ratio));
-      for (int k = 0; k < count(); ++k) w.shares[k] += own * share(k, weights(1 + j));
+      const Vec own = w.multipliers[first + j];
+      const Vec blame = keep(w.reached[j] < limit.least, splat(kBlame * ratio));
+      respond_to(limit, w.outputs, w.target);
+      for (int k = 0; k < count(); ++k)
+        w.shares[k] += own * share(k, weights(1 + j)) + blame * share(k, w.target);
     }
   }
 

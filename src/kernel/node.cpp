@@ -355,6 +355,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
   outcome.value = evaluate(model, outcome.point, program.slots);
   const double waited = std::fmax(flag - 1.0, 0.0);
   outcome.wanted = set.outer;
+  const bool learns = set.outer && pool && pool->awaits_half_spaces();
   if (bound <= cutoff) {
     outcome.fate = Fate::closed;
     outcome.dropped = bound;
@@ -362,7 +363,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
     outcome.fate = Fate::again;
     outcome.whole = false;
     flag = -pivots;
-  } else if (set.outer && !last && place >= 0 && (root || waited > 0.0) && waited < kRootWaits) {
+  } else if (learns && !last && place >= 0 && (root || waited > 0.0) && waited < kRootWaits) {
     outcome.fate = Fate::again;
     outcome.waits = true;
     flag = 2.0 + waited;
@@ -370,7 +371,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
     outcome.fate = Fate::split;
     outcome.place = place;
     flag = 0.0;
-  } else if ((set.outer || full) && !last && waited < kMostWaits) {
+  } else if ((learns || full) && !last && waited < kMostWaits) {
     outcome.fate = Fate::again;
     outcome.waits = true;
     flag = 2.0 + waited;

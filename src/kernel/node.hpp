@@ -426,6 +426,10 @@ double bound(const Model& model, const Settings& settings, const BoxLayout& layo
     else if ((first[lane] || shrunk) && outcome.fate == Fate::stuck)
       outcome.fate = Fate::again;
     past.again = outcome.fate == Fate::again;
+    // Its point may be outside of a convex region: half-spaces come first, then it is bounded
+    // for the last time.
+    outcome.waits = past.again && outcome.place < 0 && model.set.outer;
+    outcome.wanted = outcome.wanted || outcome.waits;
     if (limited && !past.again) ++past.generations;
     *layout.past(node) = past.packed();
   }

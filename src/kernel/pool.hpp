@@ -33,6 +33,8 @@ class Pool {
  public:
   Pool(const Model& model, OutputRanges outputs, std::vector<double> lower,
        std::vector<double> upper, std::size_t places, double room);
+  // Whether half-spaces are told to it at all: programs of boxes learn weightings only.
+  bool awaits_half_spaces() const { return room_ > 0.0; }
   // A half-space slopes . x >= side. False if there is no place; true, too, if it is known.
   bool learn(const double* slopes, double side);
   // The weights of all outputs in a function: the objective, for one of its risks, or a limit.
@@ -52,7 +54,7 @@ class Pool {
   const Model& model_;
   OutputRanges outputs_;
   std::vector<double> lower_, upper_;  // of inputs, extra ones, too
-  double room_;  // how much wider than their region half-spaces are
+  double room_;  // how much wider than their region half-spaces are, 0 if there are none
   std::vector<Row> rows_;
   std::vector<double> highs_, slopes_, shares_;
   mutable std::vector<std::uint64_t> used_;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "forward.hpp"
+
 namespace ennopt {
 
 namespace {
@@ -37,9 +39,17 @@ Row limit_row(const Model& model, const Function& limit) {
   return row;
 }
 
-SignLayout layout_of(const Model& model) {
-  const Set& set = model.set;
-  return {model.inputs, model.neurons, set.half_spaces(), int(set.places.size())};
+// Half-spaces of the set, and limits whose outputs have one weight each.
+int fixed_rows(const Model& model) {
+  int count = model.set.half_spaces();
+  for (int j = 1; j <= model.limits(); ++j) count += model.functions[j].groups.empty();
+  return count;
+}
+
+// Nodes of signs on a box, with room for so many rows that are learned.
+SignLayout layout_of(const Model& model, int learned) {
+  return {model.inputs + model.risks(), model.neurons, fixed_rows(model) + learned,
+          int(model.set.places.size())};
 }
 
 // What a risk can be: a share of the largest output, or of what deviations can be.
@@ -50,6 +60,28 @@ double largest_risk(const Group& group, const OutputRanges& outputs) {
   const double share =
       group.kind == Risk::capped ? 1.0 : std::fabs(group.mean) + 2.0 * group.amount;
   return most * share * (1.0 + 0x1p-40) + 0x1p-900;
+}
+
+// Ranges of the risks of the objective, behind those of the inputs.
+void add_risks(const Model& model, const OutputRanges& outputs, std::vector<double>& lower,
+               std::vector<double>& upper) {
+  for (int g = 0; g < model.risks(); ++g) {
+    const double most = largest_risk(model.functions[0].groups[g], outputs);
+    lower.push_back(-most), upper.push_back(most);
+  }
+}
+
+// A pool learns the weightings at a good point: they are those that a proof needs.
+void learn_guides(const Model& model, Pool& pool) {
+  for (int function = 0; function <= model.limits(); ++function) {
+    const Function& own = model.functions[function];
+    const int risks = function ? 0 : model.risks();
+    if (own.groups.empty()) continue;
+    for (int g = function ? -1 : 0; g < risks; ++g) {
+      pool.settle();
+      pool.learn_weights(function, g, own.guide.data());
+    }
+  }
 }
 
 // The root of the signs. Nothing is tied yet: the program finds its own first basis.
@@ -93,28 +125,48 @@ void branch(const Set& set, const SignLayout& layout, const std::vector<int>& en
 // What `finish` needs, at the front of a thread's scratch.
 struct Boxes::Finisher {
   SignLayout layout;
-  double *copy, *point, *low, *high, *scores, *open;
+  double *copy, *point, *low, *high, *scores, *open, *lower, *upper, *forward;
   Row* rows;
 
   // Programs are taken from a stack; each leaves at most one node more there.
   static constexpr std::size_t kDoubles = (sizeof(Row) + sizeof(double) - 1) / sizeof(double);
-  static std::size_t doubles(const Model& model, std::size_t stride, int programs) {
-    const SignLayout layout = layout_of(model);
+  static std::size_t doubles(const Model& model, std::size_t stride, int programs,
+                             int learned) {
+    const SignLayout layout = layout_of(model, learned);
     return stride + 2 * std::size_t(model.inputs) + 2 * std::size_t(model.neurons) +
-           (2 + kDoubles) * std::size_t(layout.rows) +
-           (std::size_t(programs) + 1) * layout.stride();
+           (2 + kDoubles) * std::size_t(layout.rows) + 2 * std::size_t(layout.inputs) +
+           forward_doubles(model) + (std::size_t(programs) + 1) * layout.stride();
   }
-  Finisher(const Model& model, std::size_t stride, void* scratch)
-      : layout(layout_of(model)), copy(static_cast<double*>(scratch)),
+  Finisher(const Model& model, std::size_t stride, int learned, void* scratch)
+      : layout(layout_of(model, learned)), copy(static_cast<double*>(scratch)),
         point(copy + stride), low(point + model.inputs), high(low + model.neurons + layout.rows),
         scores(high + model.neurons + layout.rows),
-        open(scores + model.inputs + kDoubles * layout.rows),
-        rows(reinterpret_cast<Row*>(scores + model.inputs)) {}
+        lower(scores + model.inputs + kDoubles * layout.rows), upper(lower + layout.inputs),
+        forward(upper + layout.inputs), rows(reinterpret_cast<Row*>(scores + model.inputs)) {
+    open = forward + forward_doubles(model);
+  }
 };
 
-Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings)
-    : Scheme(std::move(model), table), settings_(settings),
-      layout_(BoxLayout::of(*model_)) {}
+Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings,
+             OutputRanges outputs, int learned)
+    : Scheme(std::move(model), table), settings_(settings), layout_(BoxLayout::of(*model_)),
+      outputs_(std::move(outputs)), learned_(learned) {
+  const bool known = !model_->several() || int(outputs_.low.size()) == model_->outputs;
+  if (model_->smooth || !known) settings_.programs = 0;
+  if (settings_.programs == 0) learned_ = 0;
+  if (!learned_) return;
+  std::vector<double> lower = model_->set.lower, upper = model_->set.upper;
+  add_risks(*model_, outputs_, lower, upper);
+  risks_low_.assign(lower.begin() + model_->inputs, lower.end());
+  risks_high_.assign(upper.begin() + model_->inputs, upper.end());
+  pool_ = std::make_unique<Pool>(*model_, outputs_, std::move(lower), std::move(upper),
+                                 learned_, 0.0);
+}
+
+void Boxes::guide(const double* x) {
+  ennopt::guide(*model_, x);
+  if (pool_) learn_guides(*model_, *pool_);
+}
 
 void Boxes::root(double* node) const {
   const Set& set = model_->set;
@@ -126,24 +178,24 @@ void Boxes::root(double* node) const {
 }
 
 std::size_t Boxes::scratch_bytes() const {
-  return sizeof(double) * Finisher::doubles(*model_, stride(), settings_.programs) +
+  return sizeof(double) * Finisher::doubles(*model_, stride(), settings_.programs, learned_) +
          std::max(table_->scratch_bytes(*model_),
-                  table_->program_bytes(*model_, layout_of(*model_)));
+                  table_->program_bytes(*model_, layout_of(*model_, learned_)));
 }
 
 double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                     void* scratch) const {
-  Finisher own(*model_, stride(), scratch);
+  Finisher own(*model_, stride(), learned_, scratch);
   void* rest = static_cast<double*>(scratch) +
-               Finisher::doubles(*model_, stride(), settings_.programs);
+               Finisher::doubles(*model_, stride(), settings_.programs, learned_);
   double before[kMostLanes];
   for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
   const double operations = table_->bound(*model_)(*model_, settings_, layout_, cutoff,
                                                    nodes, count, outcomes, rest, nullptr);
-  if (model_->smooth || model_->several()) return operations;
+  if (settings_.programs == 0) return operations;
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
-    if (outcomes[i].doubted || settings_.programs == 0) continue;
+    if (outcomes[i].doubted) continue;
     const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
     const int few = slow ? kFewNeurons : kVeryFewNeurons;
     if (unstable(nodes[i]) <= few) finish(cutoff, nodes[i], outcomes[i], own, rest);
@@ -168,8 +220,10 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
   const Trace trace{own.low, own.high, own.scores};
   Outcome again;
   again.point = own.point;
-  table_->relu(*model_, settings_, layout_, cutoff, &own.copy, 1, &again, scratch, &trace);
-  // Ranges hold under the cut of the box only: what it excludes is below the cutoff.
+  table_->bound(*model_)(*model_, settings_, layout_, cutoff, &own.copy, 1, &again, scratch,
+                         &trace);
+  // Ranges hold under the cut of the box only: what it excludes is below the cutoff. What
+  // majorants of limits exclude is infeasible.
   outcome.dropped = std::max(outcome.dropped, again.dropped);
   if (again.fate == Fate::closed) {
     outcome.fate = Fate::closed;
@@ -186,16 +240,23 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
         own.low[i] = states[i] == kOn ? 0.0 : -stack.layers[k].size[r];
         own.high[i] = states[i] == kOn ? stack.layers[k].size[r] : 0.0;
       }
-  Ranges ranges{layout_.lower(node), layout_.upper(node), own.low, own.high, own.rows, 0, 0};
-  for (int k = 0; k < model_->set.half_spaces(); ++k) {
+  std::copy(layout_.lower(node), layout_.lower(node) + model_->inputs, own.lower);
+  std::copy(layout_.upper(node), layout_.upper(node) + model_->inputs, own.upper);
+  std::copy(risks_low_.begin(), risks_low_.end(), own.lower + model_->inputs);
+  std::copy(risks_high_.begin(), risks_high_.end(), own.upper + model_->inputs);
+  Ranges ranges{own.lower, own.upper, own.low, own.high, own.rows, 0, model_->risks()};
+  auto add = [&](const Row& row) {  // unless it holds on all of the box
     const int at = model_->neurons + ranges.count;
-    Row& row = own.rows[ranges.count] = half_space(model_->set, k);
     bool missed;
+    own.rows[ranges.count] = row;
     own.low[at] = 0.0;
-    own.high[at] = largest_excess(*model_, {}, row, ranges.lower, ranges.upper, missed);
+    own.high[at] = largest_excess(*model_, outputs_, row, own.lower, own.upper, missed);
     ranges.count += missed;
-  }
-  own.layout.rows = ranges.count;
+  };
+  for (int k = 0; k < model_->set.half_spaces(); ++k) add(half_space(model_->set, k));
+  for (int j = 1; j <= model_->limits(); ++j)
+    if (model_->functions[j].groups.empty()) add(limit_row(*model_, model_->functions[j]));
+  own.layout.rows = ranges.count + learned_;
   double most;
   if (!solved(cutoff, ranges, outcome, own, scratch, most)) return;
   node[0] = std::min(node[0], most);
@@ -217,12 +278,16 @@ bool Boxes::solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finish
     double* top = own.open + (open - 1) * width;
     Outcome part;
     part.point = own.point;
-    table_->program(*model_, ranges, own.layout, ends, nullptr, cutoff, top, part, scratch);
-    if (part.value > outcome.value) {
+    table_->program(*model_, ranges, own.layout, ends, pool_.get(), cutoff, top, part,
+                    scratch);
+    // The value of a box with limits says what missing them costs, this one does not.
+    if (part.value > outcome.value &&
+        (model_->limits() == 0 || feasible(*model_, own.point, own.forward))) {
       outcome.value = part.value;
       std::copy(own.point, own.point + model_->inputs, outcome.point);
     }
-    if (part.fate == Fate::stuck) return false;
+    // While boxes are bounded no place of the pool is freed: waiting would be in vain.
+    if (part.fate == Fate::stuck || part.waits) return false;
     if (part.fate == Fate::closed) {
       most = std::max(most, part.dropped);
       --open;
@@ -256,10 +321,7 @@ Signs::Signs(std::shared_ptr<Model> model, const BoundTable* table,
     : Scheme(std::move(model), table), lower_(model_->set.lower), upper_(model_->set.upper),
       low_(std::move(low)), high_(std::move(high)) {
   const Set& set = model_->set;
-  for (int g = 0; g < model_->risks(); ++g) {
-    const double most = largest_risk(model_->functions[0].groups[g], outputs);
-    lower_.push_back(-most), upper_.push_back(most);
-  }
+  add_risks(*model_, outputs, lower_, upper_);
   for (int k = 0; k < set.half_spaces(); ++k) rows_.push_back(half_space(set, k));
   for (int j = 1; j <= model_->limits(); ++j)
     if (model_->functions[j].groups.empty())
@@ -294,18 +356,9 @@ void Signs::narrow(const double* slopes, const double* sides, std::size_t count)
   }
 }
 
-// The weightings at a good point are those that a proof needs.
 void Signs::guide(const double* x) {
   ennopt::guide(*model_, x);
-  for (int function = 0; pool_ && function <= model_->limits(); ++function) {
-    const Function& own = model_->functions[function];
-    const int risks = function ? 0 : model_->risks();
-    if (own.groups.empty()) continue;
-    for (int g = function ? -1 : 0; g < risks; ++g) {
-      pool_->settle();
-      pool_->learn_weights(function, g, own.guide.data());
-    }
-  }
+  if (pool_) learn_guides(*model_, *pool_);
 }
 
 double Signs::bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,

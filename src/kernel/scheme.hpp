@@ -48,7 +48,10 @@ class Scheme {
 // Boxes of inputs, halved.
 class Boxes : public Scheme {
  public:
-  Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings);
+  // Programs of limits and risks need bounds of the outputs on the whole set, and room for
+  // the weightings that they learn.
+  Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings,
+        OutputRanges outputs, int learned);
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return table_->lanes; }
   std::size_t scratch_bytes() const override;
@@ -56,6 +59,10 @@ class Boxes : public Scheme {
   bool narrows() const override { return true; }
   void narrow(const double* slopes, const double* sides, std::size_t count) override {
     model_->set.narrow(slopes, sides, count);
+  }
+  void guide(const double* x) override;
+  void settle() override {
+    if (pool_) pool_->settle();
   }
   double bound(double cutoff, double* const* nodes, int count, Outcome* outcomes,
                void* scratch) const override;
@@ -74,6 +81,10 @@ class Boxes : public Scheme {
 
   Settings settings_;
   BoxLayout layout_;
+  OutputRanges outputs_;
+  int learned_;
+  std::vector<double> risks_low_, risks_high_;
+  std::unique_ptr<Pool> pool_;
 };
 
 // Signs of neurons on the whole set, bounded by linear programs.

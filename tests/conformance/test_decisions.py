@@ -201,6 +201,10 @@ def test_a_limit_that_one_point_meets_exactly_is_not_called_infeasible():
     assert check(problem) is Status.OPTIMAL
 
 
+def test_boxes_of_one_point_outside_of_a_hull_do_not_leave_a_problem_undecided():
+    assert check(problem_of(154)) is Status.OPTIMAL
+
+
 @pytest.mark.parametrize("seed", [0, 3, 7, 11])
 def test_programs_by_highs_prove_what_the_kernel_proves(seed):
     """Without the extension they are what answers."""

@@ -126,6 +126,26 @@ def test_programs_by_highs_separate_points_from_convex_regions(seed):
     assert tree.bound >= best
 
 
+def test_an_ellipsoid_of_data_that_hardly_vary_is_not_called_infeasible():
+    """Its half-spaces were thinner than the tolerances of solvers."""
+    problem = problem_of(405)
+    (region,) = problem.domain.convex
+    assert np.ptp(region.box(), axis=0).min() < 1e-10
+    assert agree(problem, METHODS | OTHERS) is Status.OPTIMAL
+
+
+def test_boxes_of_one_point_outside_of_an_ellipsoid_are_empty():
+    """They were closed before a half-space that cuts off their point was known."""
+    problem = problem_of(435)
+    assert agree(problem) is Status.INFEASIBLE
+    canonical = Canonical.of(problem)
+    tree = BoxSearch().scheme.open(canonical, GAP, plain=True)
+    tree.plant()
+    tree.explore(PLAIN_NODES, math.inf, math.inf, dive=1, threads=1)
+    assert not tree.open
+    assert tree.bound == -math.inf
+
+
 def enumerated(problem, whole):
     """The best of all points of a set of whole numbers."""
     axes = [

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ennopt
-from ennopt.checkpoint import Checkpoint, CheckpointError
+from ennopt.checkpoint import VERSION, Checkpoint, CheckpointError
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
@@ -110,7 +110,7 @@ def test_risk_and_limits_go_on_too(method, tmp_path):
         risk="worst", limits="prediction >= -5", gap=1e-4, threads=1, method=method
     )
     whole = ennopt.maximize(model, BOX, **asked)
-    first = ennopt.maximize(model, BOX, **asked, checkpoint=file, node_limit=30)
+    first = ennopt.maximize(model, BOX, **asked, checkpoint=file, node_limit=10)
     assert first.status is Status.NODE_LIMIT
     last = ennopt.maximize(model, BOX, **asked, checkpoint=file)
     assert last.status is Status.OPTIMAL and last.bound <= first.bound
@@ -217,11 +217,13 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
         {"count": None},
     ):
         body = json.dumps(plain | change).encode() + b"\n" + rest
-        write_sealed(file, "checkpoint", 1, body)
+        write_sealed(file, "checkpoint", VERSION, body)
         with pytest.raises(CheckpointError):
             ennopt.maximize(**asked)
-    write_sealed(file, "checkpoint", 2, whole)
-    with pytest.raises(CheckpointError, match="begins with 'ennopt checkpoint 1'"):
+    write_sealed(file, "checkpoint", VERSION + 1, whole)
+    with pytest.raises(
+        CheckpointError, match=f"begins with 'ennopt checkpoint {VERSION}'"
+    ):
         ennopt.maximize(**asked)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ennopt import MeanMinusMad, maximize
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain
 from ennopt.engine.box_search import BoxSearch
@@ -52,6 +53,58 @@ def test_a_thousand_tiny_networks_end_under_both_searches(block):
         problem = tiny(seed)
         nodes_to_prove(problem, Boxes(), 1000)
         nodes_to_prove(problem, Signs(problem.root), 500)
+
+
+def worst_of_two():
+    """One network of size 100 and one of size 0.01, of which the least counts.
+
+    The majorant left out the small one, so that nothing made it closer.
+    """
+    large = Network(
+        [[[0.29, 1.07], [1.91, -0.37], [0.72, 1.08]],
+         [[0.32, 0.62, -1.07], [-0.03, 0.89, 0.82], [-0.31, -0.6, 0.26]],
+         [[51.05, -24.11, -192.13]]],
+        [[-1.14, -1.17, -0.01], [-1.05, -0.84, 0.68], [21.2]],
+    )  # fmt: skip
+    small = Network(
+        [[[0.77, 0.84], [-0.65, 0.0], [0.25, 0.04], [0.3, 1.03]],
+         [[1.34, 0.39, 0.32, 0.23], [-0.29, 0.98, 0.27, -0.56],
+          [-0.01, -0.29, 0.41, -1.42], [0.09, 0.42, -0.9, -0.35]],
+         [[-0.0143, 0.0016, 0.0014, -0.0001]]],
+        [[-0.74, 0.22, -0.48, -0.69], [-0.11, 1.31, -1.1, 1.19], [-0.0136]],
+    )  # fmt: skip
+    return [large, small], Domain([-0.38, -0.6], [0.98, 0.24]), "worst"
+
+
+def mean_less_deviation(seed):
+    """Three networks of sizes 1, 10 and 0.1: boxes had to be as thin as the gap."""
+    rng = np.random.default_rng(seed)
+
+    def drawn(shape, size=1.0):
+        return np.round(rng.normal(size=shape), 1) * size
+
+    members = [
+        Network([drawn((4, 2)), drawn((1, 4), size)], [drawn(4), drawn(1, size)])
+        for size in (1.0, 10.0, 0.1)
+    ]
+    return members, Domain([-1.0] * 2, [1.0] * 2), MeanMinusMad(1.0)
+
+
+@COMPILED
+@pytest.mark.parametrize(
+    "case",
+    [worst_of_two(), mean_less_deviation(27), mean_less_deviation(29)],
+    ids=["worst", "deviation 27", "deviation 29"],
+)
+def test_boxes_with_a_risk_end_in_a_few_nodes(case):
+    members, domain, risk = case
+    found, checked = (
+        maximize(members, domain, risk=risk, method=way, threads=1, node_limit=200)
+        for way in (BoxSearch(gives_way=False), NeuronSearch())
+    )
+    assert found.status == checked.status == Status.OPTIMAL
+    tolerance = 1.01e-4 * max(1.0, abs(checked.value))
+    assert found.value == pytest.approx(checked.value, abs=tolerance)
 
 
 def test_tiny_networks_end_without_the_extension():

@@ -184,3 +184,13 @@ def test_a_run_repeats_whatever_the_clock_says(monkeypatch):
         limits = Limits(seconds=seconds)
         counts.add(BoxSearch().solve(hard_for_boxes(), Tools(limits)).nodes)
     assert len(counts) == 1
+
+
+def test_signs_without_hidden_layers_go_on_from_a_checkpoint(tmp_path):
+    """Their state has no bounds of neurons, and was taken for one of boxes."""
+    net = random_network(np.random.default_rng(0), 3, ())
+    for _ in range(2):
+        result = ennopt.maximize(
+            net, (-1, 1), method="neurons", checkpoint=tmp_path / "state"
+        )
+        assert result.status is Status.OPTIMAL

@@ -87,7 +87,9 @@ class BoxSearch(Engine):
                 nodes = max(FEW_NODES, FIRST_LOOK // neurons)
                 if not run.problem.domain.is_box:
                     nodes = FEW_NODES  # its points are rarely feasible
-                self._explore(search, nodes, threads=1, late=True)
+                # Boxes of one point wait for half-spaces of convex regions.
+                late = not run.problem.domain.convex
+                self._explore(search, nodes, threads=1, late=late)
         if tree.open and run.ended() is None:
             self._first_values(run)
 

@@ -30,7 +30,8 @@ FINER = (1.0, 1.0, 0.25, 0.0625)
 """Scale of the steps in each round before the first slope step; later ones have two."""
 
 BLAME = 0.3
-"""What a limit that is missed at the best point counts in the branching scores."""
+"""What counts beside the majorants in the branching scores: a limit that is missed at
+the best point, and the weights that the objective has there."""
 
 
 class Functions:
@@ -226,17 +227,24 @@ class Functions:
         """Shares of the pieces in the objective plus multiples of limits.
 
         A limit that is missed at the best point counts, too, whatever its majorant
-        says there: else nothing would make that closer.
+        says there: else nothing would make that closer. So do the outputs that a risk
+        has there: a majorant may leave out a member that is the worst, and is bounded
+        too loosely to be of use.
         """
         model, problem = self._model, self._model.problem
         shares = self._shares(self._weights[0])
+        if not problem.weighting.is_fixed:
+            at_point = problem.weighting.respond(self._outputs)
+            shares = shares + BLAME * self._shares(at_point)
         reached = problem.limits.values(self._outputs)
         for j in range(model.num_limits):
             own = self._multipliers[:, self._first + j]
             ratio = model.spread / max(float(problem.limit_spread[j]), 1e-300)
             missed = reached[:, j] < problem.limits.least[j]
-            own = own + np.where(missed, BLAME * ratio, 0.0)
+            blame = np.where(missed, BLAME * ratio, 0.0)
+            at_point = problem.limits.functions[j].respond(self._outputs)
             shares = shares + own[:, None] * self._shares(self._weights[1 + j])
+            shares = shares + blame[:, None] * self._shares(at_point)
         return np.asarray(shares)
 
     def _set_coefficients(self, shares: Array) -> None:

@@ -57,9 +57,13 @@ class Row(NamedTuple):
 
 def num_learned(problem: Canonical) -> int:
     """How many rows there is room for beside the fixed ones."""
+    return num_weightings(problem) + HALF_SPACES * len(problem.domain.convex)
+
+
+def num_weightings(problem: Canonical) -> int:
+    """How many of these rows are weightings of risks."""
     functions = (problem.weighting, *problem.limits.functions)
-    risks = sum(not function.is_fixed for function in functions)
-    return WEIGHTINGS * risks + HALF_SPACES * len(problem.domain.convex)
+    return WEIGHTINGS * sum(not function.is_fixed for function in functions)
 
 
 def fixed_rows(problem: Canonical) -> list[Row]:

@@ -26,7 +26,7 @@ from ennopt.engine.nodes import (
     Nodes,
     NodeSettings,
 )
-from ennopt.engine.pool import num_learned, output_ranges, room
+from ennopt.engine.pool import num_learned, num_weightings, output_ranges, room
 from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
@@ -81,7 +81,7 @@ class Boxes:
     @property
     def kept(self) -> Array:
         """Nothing: the settings are the method's own."""
-        return np.zeros((2, 0))
+        return np.zeros((0, 0))
 
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
@@ -97,7 +97,10 @@ class Boxes:
         own = module.Settings()
         for name in NodeSettings.__slots__:
             setattr(own, name, getattr(self.settings, name))
-        scheme = module.Boxes(compile_model(problem), own, self.instruction_set)
+        known: tuple[Array, int] | tuple[()] = ()
+        if not problem.is_sum:  # programs that finish a box learn weightings of risks
+            known = output_ranges(problem.root), num_weightings(problem)
+        scheme = module.Boxes(compile_model(problem), own, self.instruction_set, *known)
         return compiled_tree(scheme, tolerance, journal)
 
 
@@ -170,8 +173,6 @@ class PlainBoxes:
         self._root = Nodes.root(self._model).packed()
         if not self._model.is_relu:  # these refine lines of ReLU
             settings = replace(settings, max_steps=0, output_lines=False, programs=0)
-        if not self._model.is_sum:  # programs of signs are for sums
-            settings = replace(settings, programs=0)
         self._settings = settings
 
     def root(self) -> Array:
@@ -190,6 +191,13 @@ class PlainBoxes:
             )
         ]  # fmt: skip
         points = [out.points[np.argsort(out.values)[-1:]]]
+        if self._model.domain.convex:
+            # The points of boxes too thin to split may be outside of a convex region:
+            # half-spaces come first, then these boxes are bounded for the last time.
+            middles = 0.5 * (batch.lower + batch.upper)
+            thick = np.any((batch.lower < middles) & (middles < batch.upper), axis=1)
+            waiting = out.points[(out.fate == Fate.AGAIN) & ~thick]
+            self.narrow(*self._model.domain.separated(waiting))
         was, most = rows[:, 0] - cutoff, np.full(len(rows), VERY_FEW_NEURONS)
         with np.errstate(invalid="ignore"):
             most[batch.bound - cutoff > SLOW * was] = FEW_NEURONS

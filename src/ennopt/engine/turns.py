@@ -43,7 +43,7 @@ def other_of(engine: Engine) -> Engine:
 
 def owner_of(engine: Engine, state: State) -> Engine:
     """The search of the two whose nodes a state has."""
-    signs = state.bounds.shape[1] > 0
+    signs = state.bounds.shape[0] > 0  # without hidden neurons, too
     return engine if signs == isinstance(engine, NeuronSearch) else other_of(engine)
 
 
