@@ -282,7 +282,10 @@ def test_the_command_line_writes_and_verifies(tmp_path, rng, capsys):
     for processes in ("1", "2"):
         given = [str(file), str(model), "--processes", processes]
         assert main(["verify", *given]) == 0
-        assert capsys.readouterr().out.count("Verified: The point") == 1
+        out = capsys.readouterr().out
+        assert out.count("Verified: The point") == 1
+        assert "the certificate divides the set into " in out
+        assert "leaves" not in out and "pieces" not in out
     ensemble.fold_output(1.5, 0.0).save(model)
     assert main(["verify", str(file), str(model), "--quiet"]) == 1
     assert "another model" in capsys.readouterr().out

@@ -115,4 +115,17 @@ def test_what_a_search_on_neurons_cannot_certify_is_refused_by_name(tmp_path):
     domain = Domain([-1.0] * 2, [1.0] * 2, values=Values.of(2, whole=[0]))
     with pytest.raises(ValueError, match="whole numbers or listed values"):
         solve(Problem(ensemble, domain), "neurons", certificate=tmp_path / "a")
+    plain, model = (
+        Domain([-1.0] * 2, [1.0] * 2),
+        random_ensemble(np.random.default_rng(0), 2, 2, (4,)),
+    )
+    limit = ennopt.Prediction(model) >= -100.0
+    for words, told in (
+        ({"limits": [limit]}, "limits on predictions"),
+        ({"risk": "worst"}, "an objective other than a weighted sum"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            ennopt.maximize(
+                model, plain, method="neurons", certificate=tmp_path / "a", **words
+            )
     assert not (tmp_path / "a").exists()

@@ -29,12 +29,14 @@ from ennopt.certificate.core import (
     Pieces,
     Prover,
     Stack,
+    each_alone,
     functions_of,
     upper_lines,
 )
 from ennopt.certificate.record import CHORD, OWN, STEEP, Certificate, Lemma, Tree
+from ennopt.certificate.words import Names, claim_words
 from ennopt.domain import Domain
-from ennopt.network import Array
+from ennopt.network import Array, shown
 from ennopt.weighting import Weighting
 
 BATCH = 128
@@ -42,6 +44,10 @@ BATCH = 128
 
 ROUND = 16 * BATCH
 """Pieces bounded between two reports, and in one unit of parallel work."""
+
+MOST_SLACK = 1e-8
+"""A certificate may let a limit be missed by this share of how large its function can
+be. Searches ask for a fifth at most: 1e-9 of its spread, and rounding."""
 
 CLIPPED_SHARE = 0.5
 """A piece whose volume a clip reduced to less is bounded again before it is split."""
@@ -69,8 +75,9 @@ class Verdict:
         Leaves of the certificate's trees.
     domain
         The feasible set that the claim is about.
-    limits
-        The limits on predictions that it is about, in words.
+    claim
+        What the claim is about in words, line by line: sense and objective with its
+        risks, limits on predictions, feasible set.
     """
 
     verified: bool
@@ -80,7 +87,7 @@ class Verdict:
     pieces: int
     leaves: int
     domain: Domain
-    limits: tuple[str, ...] = ()
+    claim: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verified
@@ -171,6 +178,7 @@ def check(
     workers: int = 1,
     progress: Callable[[Checked], Any] | None = None,
     most_pieces: float | None = None,
+    names: Names | None = None,
 ) -> Verdict:
     """Repeat the proof of a certificate.
 
@@ -185,6 +193,8 @@ def check(
     most_pieces
         Give up after so many pieces; ``None`` for 64 per node of the certificate and
         100,000 more.
+    names
+        What models are called in the verdict, by their fingerprints.
     """
     claim, problem = certificate, certificate.problem
     trees = [*(lemma.tree for lemma in claim.lemmas), claim.tree]
@@ -221,7 +231,7 @@ def check(
     return Verdict(
         verified, reason, claim.value, claim.bound, counted,
         sum(tree.leaves for tree in trees), problem.domain,
-        tuple(limit.text for limit in problem.limits),
+        claim_words(problem, names or {}),
     )  # fmt: skip
 
 
@@ -239,13 +249,29 @@ def _prover(claim: Certificate) -> Prover:
     model = Model(stacks, added, problem.domain.lower, problem.domain.upper)
     if not model.largest <= LARGEST:
         raise _Failed(f"The network or the set has sums beyond {LARGEST:g}.")
-    least = np.array([limit.least for limit in problem.limits])
-    # Two steps down: one for the rounding of the difference, one so that a point on the
-    # level itself is above it.
-    levels = np.nextafter(np.nextafter(least - claim.slack, -np.inf), -np.inf)
-    return Prover(
-        model, functions, [_sign(claim) * claim.bound, *levels.tolist()], problem.domain
-    )
+    split, levels = functions[:1], [_sign(claim) * claim.bound]
+    for limited, limit, slack in zip(
+        functions[1:], problem.limits, claim.slack, strict=True
+    ):
+        alone = [limited] if slack.size == 1 else each_alone(limited)
+        if len(alone) != slack.size:
+            raise _Failed(
+                f"Expected one slack for {shown(limit.text)}, or one for each member "
+                f"if it is about the worst, got {slack.size}."
+            )
+        sizes = np.array([one.heaviest @ model.output_sizes for one in alone])
+        if not np.all(slack <= MOST_SLACK * sizes):
+            raise _Failed(
+                f"The certificate lets {shown(limit.text)} be missed by "
+                f"{slack.max():g}, more than {MOST_SLACK:g} of its size: that is "
+                "another limit."
+            )
+        split += alone
+        # Two steps down: one for the rounding of the difference, one so that a point on
+        # the level itself is above it.
+        below = np.nextafter(np.nextafter(limit.least - slack, -np.inf), -np.inf)
+        levels += below.tolist()
+    return Prover(model, split, levels, problem.domain)
 
 
 def about_neuron(
@@ -412,9 +438,11 @@ def _expect_point(claim: Certificate, prover: Prover) -> None:
         )
     if found - error > prover.levels[0]:
         raise _Failed(f"The point itself is better than the bound {claim.bound!r}.")
-    for k, limit in enumerate(claim.problem.limits, start=1):
+    both = zip(claim.problem.limits, claim.slack, strict=True)
+    texts = [shown(limit.text) for limit, slack in both for _ in slack]
+    for k, text in enumerate(texts, start=1):
         if not float(values[k, 0] + errors[k, 0]) > prover.levels[k]:
-            raise _Failed(f"The point does not meet {limit.text}.")
+            raise _Failed(f"The point does not meet {text}.")
 
 
 def _proved(claim: Certificate) -> str:

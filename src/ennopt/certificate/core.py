@@ -61,6 +61,7 @@ from ennopt.certificate import advice
 from ennopt.domain import Domain
 from ennopt.network import Array
 from ennopt.problem import Combination, Problem
+from ennopt.risk import Worst
 from ennopt.weighting import Weighting
 
 Flags = npt.NDArray[np.bool_]
@@ -152,6 +153,17 @@ def functions_of(problem: Problem) -> tuple[list[Stack], list[Weighting], int]:
         made.append(Stack(hidden[0], hidden[1], rows, shifts, sizes, others, columns))
         first = ends[-1]
     return made, weightings, added
+
+
+def each_alone(function: Weighting) -> list[Weighting]:
+    """Functions that are all above a level where this one is, and only there.
+
+    The worst of some outputs is above it if each of them is.
+    """
+    if len(function.groups) != 1 or not isinstance(function.groups[0][1], Worst):
+        return [function]
+    eye = np.eye(function.weights.size)
+    return [Weighting(function.weights + eye[at]) for at in function.groups[0][0]]
 
 
 def _outputs(function: Combination) -> Iterator[tuple[Any, list[Any], int | None]]:

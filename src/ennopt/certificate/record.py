@@ -7,7 +7,7 @@ has slopes of lines for each leaf, and lemmas before it: bounds of neurons, each
 tree of its own. The checker makes the pieces itself, so no advice can leave out a part
 of the set.
 
-The file is a line ``ennopt certificate 2``, a line with the SHA-256 of all that
+The file is a line ``ennopt certificate 3``, a line with the SHA-256 of all that
 follows, a line of JSON (claim, set, fingerprints, lengths), and arrays compressed by
 zlib: the trees, for every node, level by level, 0 for a leaf or 1 plus the number of
 what was split (an input, or the number of inputs plus a neuron), and the slopes.
@@ -36,7 +36,7 @@ from ennopt.problem import Combination, Limit, Problem, Term
 from ennopt.risk import Cvar, MeanMinusMad, MeanMinusStd, Risk, Worst
 from ennopt.sealed import read_sealed, write_sealed
 
-VERSION = 2
+VERSION = 3
 LARGEST_FILE = 2**30
 LARGEST_TREE = 2**28
 """Most nodes of a tree that is read."""
@@ -65,6 +65,15 @@ class OtherModelError(CertificateError):
     def __init__(self, domain: Domain) -> None:
         super().__init__("The certificate belongs to another model.")
         self.domain = domain
+
+
+class OtherClaimError(CertificateError):
+    """A certificate is about another problem than the one it must be about."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"Expected a certificate for your {what}, got one for something else."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +138,8 @@ class Certificate:
         What the claim is about. In a file, ensembles are fingerprints: `read` needs
         them.
     slack
-        How far a point may miss each limit on predictions, (num_limits,).
+        How far a point may miss each limit on predictions: one number for each limit,
+        or one for each member if the limit is on the worst of them.
     x, value
         The point and its value; ``None`` and NaN if no point was found.
     bound
@@ -141,7 +151,7 @@ class Certificate:
     """
 
     problem: Problem
-    slack: Array
+    slack: tuple[Array, ...]
     x: Array | None
     value: float
     bound: float
@@ -162,7 +172,7 @@ class Certificate:
             np.concatenate([tree.multiples.astype("<f4").ravel() for tree in trees]),
         ]
         claim = statement(self.problem) | {
-            "slack": _numbers(self.slack),
+            "slack": [_numbers(slack) for slack in self.slack],
             "x": _numbers(self.x),
             "value": _number(self.value),
             "bound": _number(self.bound),
@@ -215,7 +225,7 @@ class Certificate:
 
 def statement(problem: Problem) -> dict[str, Any]:
     """What a claim is about, in plain values: set, objective, limits, fingerprints."""
-    models = list(dict.fromkeys(fingerprint(e) for e in _ensembles(problem)))
+    models = list(dict.fromkeys(fingerprint(e) for e in ensembles_of(problem)))
 
     def plain(function: Combination) -> dict[str, Any]:
         terms = [
@@ -256,13 +266,15 @@ def difference(one: Problem, other: Problem | Domain) -> str:
     mine, yours = statement(one), statement(other)
     for plain in (mine, yours):  # how a limit was put into words does not count
         plain["limits"] = [entry[:2] for entry in plain["limits"]]
+    told = {"goal": "objective", "models": "model or models"}
     for name in ("sense", "goal", "limits", "models"):
         if mine[name] != yours[name]:
-            return name
+            return told.get(name, name)
     return ""
 
 
-def _ensembles(problem: Problem) -> list[Ensemble]:
+def ensembles_of(problem: Problem) -> list[Ensemble]:
+    """All ensembles of a problem, the main one first."""
     terms = (term for function in problem.functions() for term in function.terms)
     return [problem.ensemble, *(term.ensemble for term in terms)]
 
@@ -295,8 +307,9 @@ def _parsed(claim: Any, packed: bytes, known: dict[str, Ensemble]) -> Certificat
         models[at], domain, claim["sense"], None if output is None else _array(output),
         _function(claim["goal"], models), limits,
     )  # fmt: skip
-    slack, x = _array(claim["slack"]), claim["x"]
-    if slack.shape != (len(limits),) or not np.all(slack >= 0.0):
+    slack, x = tuple(map(_array, claim["slack"])), claim["x"]
+    good = all(own.ndim == 1 and own.size and np.all(own >= 0.0) for own in slack)
+    if len(slack) != len(limits) or not good:
         raise CertificateError("Expected a slack of zero or more for each limit.")
     trees = _trees(claim, packed)
     lemmas = claim["lemmas"]

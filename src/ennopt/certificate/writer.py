@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,13 @@ class Recorder:
         made.save(self.path)
         return made
 
-    def _slack(self) -> Array:
-        """How far a point may miss each limit that the user stated, (num_limits,).
+    def _slack(self) -> tuple[Array, ...]:
+        """How far a point may miss each limit that the user stated.
 
-        The worst member's is a limit on each member here, and the widest slack counts.
+        A limit on the worst member is one on each member for the search, and each has
+        a slack of its own: the largest of them would let points count that the search
+        excludes.
         """
-        found, at = [], 0
-        for limit in self._problem.limits:
-            parts = len(each_alone(limit.function))
-            found.append(float(self._canonical.slack[at : at + parts].max()))
-            at += parts
-        return np.array(found)
+        parts = [len(each_alone(limit.function)) for limit in self._problem.limits]
+        ends = np.cumsum([0, *parts])
+        return tuple(self._canonical.slack[i:k] for i, k in pairwise(ends))
