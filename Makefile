@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := out/peers
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
 .PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
@@ -90,18 +91,9 @@ bench-decisions: $(VENV)/test
 	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
 	$(BIN)/python benchmarks/decisions.py $(INSTANCES) --out benchmarks/decisions.md
 
-# A predictor inside a solver's model, beside the calls of other packages, which live in
-# an environment of their own.
-PEERS := out/peers
+# A predictor inside a solver's model, beside the calls of other packages.
 bench-embedding: $(PEERS)/ready
 	$(PEERS)/bin/python benchmarks/embedding.py --out benchmarks/embedding.md
-
-$(PEERS)/ready: $(SOURCES)
-	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
-	$(PEERS)/bin/python -m pip install --quiet ".[scip,gurobi,pyomo,sklearn]" \
-	  gurobi-machinelearning pyscipopt-ml omlt
-	touch $@
 
 # A thousand random problems on every kind of feasible set, each solved in four ways, a
 # thousand with limits and risks beside a MILP solver, and a thousand tiny networks that
@@ -122,21 +114,24 @@ fuzz: $(VENV)/test
 	ENNOPT_FUZZ=$(FUZZ) ENNOPT_FUZZ_SEED=$(SEED) KERAS_BACKEND=torch \
 	  $(BIN)/python -m pytest -n 2 --timeout 0 tests/fuzz
 
-# Size of certificates, and the checker's time beside the search's.
+# Size of certificates, and the checker's time beside the search's. NOTE as below.
 bench-certificates: $(VENV)/test
-	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
-	$(BIN)/python benchmarks/certificates.py $(INSTANCES) --only '*_L2_n20_*'
+	$(BIN)/python benchmarks/certificates.py experiments/instances \
+	  --only '*_e3_L2_n20_*' '*_e5_L2_n20_*' '[bps]*_e3_L4_n20_*' 'concrete_e3_L4_n20_*' \
+	  --note "$(NOTE)" --out benchmarks/certificates.md
 
-# Other packages beside ours, in an environment of their own. NOTE is a sentence about the
-# machine for the file, PEERS the names of the ensembles.
-PEERS ?= '*_e3_L2_n20_r0' '*_e5_L2_n20_r0'
-bench-peers: out/peers/done
-	out/peers/bin/python benchmarks/peers.py experiments/instances --only $(PEERS) \
+# Other packages beside ours, on the ensembles of ONLY. NOTE is a sentence about the machine
+# for the file.
+ONLY ?= '*_e3_L2_n20_r0' '*_e5_L2_n20_r0'
+bench-peers: $(PEERS)/ready
+	$(PEERS)/bin/python benchmarks/peers.py experiments/instances --only $(ONLY) \
 	  --limit 60 --note "$(NOTE)" --out benchmarks/peers.md
 
-out/peers/done: $(SOURCES)
-	$(PYTHON) -m venv out/peers
-	out/peers/bin/python -m pip install --quiet ".[sklearn,scip,gurobi,pyomo]" \
+# Other packages live in an environment of their own.
+$(PEERS)/ready: $(SOURCES)
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS)/bin/python -m pip install --quiet ".[sklearn,scip,gurobi,pyomo]" \
 	  "scikit-learn<1.8" omlt pyscipopt-ml gurobi-machinelearning
 	touch $@
 

@@ -28,7 +28,7 @@ model = train(mixes, Configuration(members=5, layers=2, width=20), seed=0).ensem
 # The limit holds for the worst member, so for every one of the five networks.
 strength = ennopt.Prediction(model, risk="worst", name="strength")
 answer = ennopt.minimize(
-    ennopt.linear(PRICES),
+    ennopt.linear(PRICES).named("cost"),
     mixes.x,
     limits=[strength >= 50],
     constraints=[" + ".join(PRICES) + " == 2400", "age <= 28"],

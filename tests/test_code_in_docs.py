@@ -1,8 +1,9 @@
 """The code in README.md and docs/ runs as printed.
 
 Python blocks of a page share a namespace and a folder; lines that begin with
-``ennopt`` are commands, whatever their block is called. A block that takes too long or
-needs a cluster stands below ``<!-- not run: reason -->`` and is listed here.
+``ennopt`` are commands, whatever their block is called. A block of text right below one
+of Python is what that one prints. A block that takes too long or needs a cluster stands
+below ``<!-- not run: reason -->`` and is listed here.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import io
 import re
 import shlex
 import shutil
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +68,11 @@ class Block:
     code: str
     line: int
     reason: str | None
+
+    @property
+    def end(self) -> int:
+        """The line of the fence that closes it."""
+        return self.line + self.code.count("\n")
 
     @property
     def commands(self) -> list[str]:
@@ -159,7 +166,6 @@ def folder(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     for part in ("examples", "experiments"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    shutil.copy(ROOT / "examples" / "reactor.csv", tmp_path)
     ensemble = random_ensemble(rng, 2, 2, (6,)).on_box([-1.0, -1.0], [1.0, 1.0])
     ensemble.save(tmp_path / "model.npz")
     (tmp_path / "models").mkdir()
@@ -179,14 +185,27 @@ def folder(tmp_path, monkeypatch):
         header=",".join(names),
         comments="",
     )
-    table = rng.uniform(size=(60, 3))
-    lines = [f"{a:.4f},{b:.4f},{a - b * b + 0.01 * c:.4f}" for a, b, c in table]
-    (tmp_path / "mixes.csv").write_text("\n".join(["cement,water,strength", *lines]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 # The tests.
+
+NUMBER = re.compile(r"-?\b\d[\d,]*(\.\d+)?(e[-+]\d+)?")
+BEST = re.compile(r"(?:Maximum|Minimum)(?: of .*?:)? (-?[\d.]+)")
+
+
+def shape_of(output: str) -> str:
+    """Its words, without numbers, which vary with processors, and alignment."""
+    return " ".join(NUMBER.sub("#", output).split())
+
+
+def misprint(shown: str, output: str) -> str:
+    """What is wrong with an output as a page shows it, if anything."""
+    if shape_of(shown) != shape_of(output):
+        return f"shows\n{shown}where the code prints\n{output}"
+    told = [[float(value) for value in BEST.findall(t)] for t in (shown, output)]
+    return "" if told[0] == pytest.approx(told[1], rel=0.01) else f"{told}"
 
 
 def run_command(command: str, folder: Path) -> str:
@@ -210,13 +229,18 @@ def run_command(command: str, folder: Path) -> str:
 @every_page
 def test_the_code_of_a_page_runs(page, given, folder):
     namespace, failures = dict(given), []
+    output, end = "", 0
     for block in read(page):
         if block.reason is not None:
             continue
         if block.language == "python":
             code = "\n" * (block.line - 1) + block.code
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
                 exec(compile(code, page, "exec"), namespace)
+            output, end = shown.getvalue(), block.end
+        right_below = block.language == "text" and block.line == end + 3
+        if right_below and (words := misprint(block.code, output)):
+            failures.append(f"{page}, line {block.line}: {words}")
         for command in block.commands:
             if command not in NOT_RUN and (words := run_command(command, folder)):
                 failures.append(f"{page}, line {block.line}: {command}\n{words}")
@@ -252,6 +276,16 @@ def test_names_of_the_package_that_a_page_mentions_exist(page):
             thing = getattr(thing, part)
 
 
+@pytest.mark.parametrize(
+    ("page", "file"),
+    [("docs/tutorial.md", "cheapest.toml"), ("docs/decisions.md", "reactor.toml")],
+)
+def test_a_file_that_a_page_prints_is_the_one_in_examples(page, file):
+    printed = [tomllib.loads(b.code) for b in read(page) if b.language == "toml"]
+    shipped = tomllib.loads((ROOT / "examples" / file).read_text(encoding="utf-8"))
+    assert any(table.items() <= shipped.items() for table in printed)
+
+
 def test_blocks_are_read_as_they_are_meant():
     page = """text
 ```python
@@ -278,6 +312,14 @@ ennopt = 1
     assert second.commands == ["ennopt study run file.toml --executor dask"]
     assert third.commands == ["ennopt methods '>' list.txt"]
     assert third.reason is None
+
+
+def test_an_output_that_is_not_printed_today_is_found_out():
+    told = "Maximum 3.17, proved\n  optimal after 0.01 s and 1,204 nodes\n"
+    assert misprint(told, told.replace("0.01 s and 1,204", "2 s and 7")) == ""
+    assert misprint(told, told.replace("3.17", "3.171")) == ""
+    assert misprint(told, told.replace("3.17", "4"))
+    assert misprint(told, told + "  warning: the model extrapolates\n")
 
 
 def test_a_page_that_lies_is_found_out(folder):

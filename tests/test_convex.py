@@ -204,3 +204,37 @@ def test_a_constraint_that_no_mixture_meets_is_infeasible_and_says_why(rng):
         )
         assert hull.status is Status.INFEASIBLE
         assert any("trust region" in note for note in hull.notes)
+
+
+@pytest.mark.parametrize("kind", [Hull, lambda data: Ellipsoid.of(data, 2.0)])
+def test_the_box_of_a_problem_is_no_wider_than_its_regions_and_loses_no_point(
+    kind, rng
+):
+    data = 0.3 + 1e-10 * rng.normal(size=(20, 2))
+    domain = Domain([-1.0, -1.0], [1.0, 1.0], convex=(kind(data),))
+    small = domain.enclosed()
+    assert np.all(small.widths < 1e-8)
+    near = data.mean(axis=0) + 3e-9 * rng.uniform(-1.0, 1.0, size=(2000, 2))
+    points = domain.convex[0].project(near)
+    points = points[domain.feasible(points)]
+    assert len(points) > 100
+    assert small.feasible(points).all()
+
+
+def test_a_region_outside_of_the_box_leaves_the_box(rng):
+    domain = Domain([0.0], [1.0], convex=(Hull([[2.0], [3.0]]),))
+    assert domain.enclosed() is domain
+
+
+@pytest.mark.parametrize("trust", ["hull", ennopt.Mahalanobis(2.0)], ids=str)
+def test_a_whole_number_cannot_use_what_a_region_may_be_missed_by(trust):
+    peak = ennopt.Network(
+        [[[1.0], [-1.0]], [[-1e4, -1e4]]], [[-3.2, 3.2], [2001.0]]
+    )  # steep: moved by the slack of a region it would gain more than the gap
+    data = np.array([[1.0], [2.0], [4.0], [5.0]])
+    answer = ennopt.maximize(
+        [peak], data, integers=["x0"], trust=trust, method="box", node_limit=100
+    )
+    assert answer.status == ennopt.Status.OPTIMAL
+    assert answer.value == pytest.approx(1.0)
+    assert answer.x == [3.0]

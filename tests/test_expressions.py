@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import ennopt
-from ennopt import Cvar, Ensemble, Input, Network, Prediction, linear
+from ennopt import (
+    Cvar,
+    Ensemble,
+    Input,
+    MeanMinusStd,
+    Network,
+    Prediction,
+    linear,
+)
 from oracles import random_ensemble
 
 RISING = Network([[[1.0, 0.0]]], [[0.0]])
@@ -46,7 +54,7 @@ def test_limits_that_no_input_meets_are_infeasible(trio):
     most = ennopt.maximize(trio, (-1, 1)).bound
     answer = ennopt.maximize(trio, (-1, 1), limits=f"prediction >= {most + 0.1}")
     assert answer.status is ennopt.Status.INFEASIBLE
-    assert any("reaches every limit" in note for note in answer.notes)
+    assert any("none of them meets" in note for note in answer.notes)
 
 
 def test_models_are_matched_by_the_names_of_their_inputs():
@@ -102,6 +110,14 @@ def test_bad_decisions_get_one_clear_sentence(trio):
     bad("at least two networks", lambda: ennopt.maximize(SUM, (0, 1), risk=Cvar(0.5)))
     bad("Expected a risk", lambda: ennopt.maximize(trio, (0, 1), risk="bad"))
     bad("share of the members", lambda: Cvar(0.0))
+    bad("finite kappa of at least 0, got nan", lambda: MeanMinusStd(float("nan")))
+    for text, allowed in (
+        ("cvar:0", "a share of the members above 0 and at most 1 after cvar:"),
+        ("cvar:x", "above 0 and at most 1 after cvar:, got 'cvar:x'"),
+        ("std:nan", "a finite number of at least 0 after std:, got 'std:nan'"),
+        ("mad:-1", "a finite number of at least 0 after mad:"),
+    ):
+        bad(allowed, lambda text=text: ennopt.maximize(trio, (0, 1), risk=text))
     bad("among a, b, got dose", lambda: ennopt.maximize(p - Input("dose"), (0, 1)))
     bad("limits such as", lambda: ennopt.maximize(trio, (0, 1), limits=[3]))
     bad(
@@ -236,8 +252,12 @@ def test_more_bad_decisions_get_one_clear_sentence(trio):
         ("can hold together", ["yield - a >= 2", "yield - a <= 1"]),
         ("made large", [p.std() >= 1]),
         ("a function at 'log\\('", "log(yield) >= 1"),
-        ("worst\\(\\) of a prediction", "std(a) <= 1"),
-        ("a product of predictions", "yield*yield >= 1"),
+        ("worst\\(\\) of a prediction", "log(a) <= 1"),
+        ("name of a prediction, got 'a' in", "std(a) <= 1"),
+        ("got 'yeld' in .* Did you mean yield\\?", "worst(yeld) >= 1"),
+        ("got 'yeld' in .* predictions are yield\\.", "a + 2*std(yeld) <= 1"),
+        ("Did you mean worst\\(\\)\\?", "wrst(yield) >= 1"),
+        ("linear constraint, got a product of predictions or", "yield*yield >= 1"),
         ("a division", "yield/yield >= 1"),
         ("Did you mean yield", "yeld >= 1"),
         ("no input changes", [Input("a") - Input("a") >= 1]),

@@ -82,8 +82,11 @@ def test_every_way_to_be_far_is_told_in_words():
     for words in (
         "standard deviations away in the input that differs most; 95% of the rows",
         "Mahalanobis distance from the mean of the data",
+        "; no row is further away",
         "no row of data has c = 9",
         "the prediction 2 is above everything measured, 0 to 1",
+        f"in the nearest row of data {found.nearest[0] % 2} was measured; the "
+        "prediction is 2",
         "2 of 3 inputs at their bounds",
         'pass trust="near" (--trust near)',
     ):
@@ -135,3 +138,23 @@ def test_without_rows_there_is_no_record():
     answer = ennopt.maximize(model, [(0, 1)] * 3)
     assert answer.extrapolation is None
     assert "nearest row" not in answer.summary()
+
+
+def test_what_a_model_was_trained_on_is_compared_with_every_prediction():
+    layer = ((np.ones((1, 3)),), ([0.0],))
+    model = Ensemble((Network(*layer),), input_names=NAMES, target_range=(0.0, 2.0))
+    inside = ennopt.maximize(model, [(0, 0.5)] * 3)
+    assert not any("training data" in note for note in inside.notes)
+    outside = ennopt.maximize(model, [(0, 1)] * 3)
+    told = "the prediction 3 is above anything in the training data, 0 to 2"
+    assert told in outside.summary()
+    assert told in ennopt.Result.from_json(outside.to_json()).summary()
+    beside_rows = ennopt.maximize(model, [(0, 1)] * 3, data=np.eye(3))
+    assert beside_rows.extrapolation.target_range == (0.0, 2.0)
+    assert "training data" not in beside_rows.summary()
+    assert "the prediction 3 is above everything measured" in beside_rows.summary()
+    yields = ennopt.Prediction(model, name="yield")
+    dear = ennopt.maximize(
+        ennopt.Input("a"), [(0, 1)] * 3, limits=[yields >= 2.5], fixed={"b": 1}
+    )
+    assert "yield: warning: the model extrapolates" in dear.summary()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ennopt.activations import RELU, Tanh
+from ennopt.convert.verify import combine
 from ennopt.network import (
     Ensemble,
     ModelConfigurationError,
@@ -142,7 +143,7 @@ def test_broken_ensembles_are_refused(rng):
     net = random_network(rng)
     with pytest.raises(ModelConfigurationError, match="at least one member"):
         Ensemble(())
-    with pytest.raises(ModelConfigurationError, match=r"num_inputs 2 .* at member 1"):
+    with pytest.raises(ModelConfigurationError, match=r"num_inputs 2 .* at member 2"):
         Ensemble((net, random_network(rng, 3)))
     with pytest.raises(ModelConfigurationError, match="num_outputs 1"):
         Ensemble((net, random_network(rng, num_outputs=2)))
@@ -176,6 +177,20 @@ def test_saving_and_reading_is_exact(tmp_path, rng):
     assert path.read_bytes() == first
 
 
+def test_the_range_of_the_target_is_kept_until_the_outputs_change(tmp_path, rng):
+    ensemble = Ensemble((random_network(rng, 2, (3,)),), target_range=(2, 5))
+    ensemble.save(tmp_path / "model.npz")
+    again = read_npz(tmp_path / "model.npz")
+    assert again.target_range == (2.0, 5.0)
+    assert again.fold_input(2.0, 0.0).target_range == (2.0, 5.0)
+    for other in (again.fold_output(2.0, 0.0), again.negated()):
+        assert other.target_range is None
+    other = Ensemble(ensemble.members, target_range=(1, 4))
+    assert combine([ensemble, other]).target_range == (1.0, 5.0)
+    assert combine([ensemble, other], [1.0, 1.0]).target_range is None
+    assert combine([ensemble, Ensemble(ensemble.members)]).target_range is None
+
+
 def test_pickling_keeps_an_ensemble(rng):
     ensemble = random_ensemble(rng)
     again = pickle.loads(pickle.dumps(ensemble))
@@ -205,6 +220,8 @@ GOOD = {"net0.W0": np.ones((1, 2)), "net0.b0": np.zeros(1)}
         (GOOD | {"lower": np.zeros(2)}, "both lower and upper"),
         (GOOD | {"lower": np.zeros(3), "upper": np.ones(3)}, r"shape \(2,\)"),
         (GOOD | {"net1.W0": np.ones((1, 3)), "net1.b0": np.ones(1)}, "num_inputs 2"),
+        (GOOD | {"target_range": np.array([2.0, 1.0])}, "target_range of two finite"),
+        (GOOD | {"target_range": np.ones(3)}, "target_range of two finite"),
         (GOOD | {"member_weights": np.ones(3)}, "1 finite member weights"),
         (GOOD | {"net0.b0": np.array([{}], dtype=object)}, "plain arrays"),
     ],

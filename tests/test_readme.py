@@ -1,12 +1,17 @@
 """What README shows runs as it is printed."""
 
+import contextlib
+import io
 import re
+import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from ennopt.cli.main import build_parser
+from test_code_in_docs import blocks_of, run_command
 
 ROOT = Path(__file__).parents[1]
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -32,7 +37,24 @@ def test_the_commands_are_understood():
     assert lines
     for line in lines:
         if line.startswith("ennopt "):
-            build_parser().parse_args(line.partition("#")[0].split()[1:])
+            build_parser().parse_args(shlex.split(line, comments=True)[1:])
+
+
+def test_a_newcomer_can_follow_readme_line_by_line(tmp_path, monkeypatch):
+    """In a clone, with no file but those that README itself makes."""
+    pytest.importorskip("sklearn")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    names, failures = {}, []
+    for block in blocks_of(README):
+        if block.reason is not None:
+            continue
+        if block.language == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(block.code, "README.md", "exec"), names)
+        told = [(command, run_command(command, tmp_path)) for command in block.commands]
+        failures += [one for one in told if one[1]]
+    assert failures == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 130])

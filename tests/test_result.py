@@ -9,10 +9,11 @@ import pytest
 
 from ennopt.canonical import Canonical
 from ennopt.domain import Domain, Rows
+from ennopt.met import met_at
 from ennopt.network import Ensemble, Network
 from ennopt.paper.bigm import BigM
 from ennopt.problem import Problem
-from ennopt.result import Event, Limits, NoSolutionError, Result, Status, met_at
+from ennopt.result import Event, Limits, NoSolutionError, Result, Status
 from ennopt.run import Tools, UnsoundBoundError
 from oracles import random_ensemble
 

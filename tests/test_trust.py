@@ -265,6 +265,8 @@ def test_a_file_and_the_command_line_ask_for_the_same_region(model, tmp_path, ca
         ('trust = "near"\n', []),
         ('trust = ["near", "box"]\n', []),
         ("trust = {count = 1}\n", ["--trust", "box"]),
+        ("", ["--trust", "near:count=1"]),
+        ('trust = "near:count=1"\n', []),
     ):
         (tmp_path / "b.toml").write_text(text + "[bounds]\nage = [1, 7]\n")
         status = main(
@@ -281,6 +283,11 @@ def test_a_file_and_the_command_line_ask_for_the_same_region(model, tmp_path, ca
     for more, message in (
         (["--trust", "ball"], 'Expected trust "near", "box", "hull"'),
         (["--bounds", str(tmp_path / "b.toml")], "a radius and a count at trust"),
+        (["--trust", "near:0.3"], "as near:radius=R,count=N or mahalanobis:radius=R"),
+        (["--trust", "near:radius=x"], "got 'near:radius=x'"),
+        (["--trust", "near:radius=1,radius=2"], "got 'near:radius=1,radius=2'"),
+        (["--trust", "near:radius=-1"], "a radius of at least 0, got -1.0"),
+        (["--trust", "hull:radius=1"], "got 'hull:radius=1'"),
         (["--target", "gram"], "a column of the data as target, got 'gram'"),
     ):
         assert main([*words, *more]) == 2
@@ -292,6 +299,48 @@ def test_a_region_without_feasible_points_is_infeasible_and_says_what_helps(mode
     assert answer.status is ennopt.Status.INFEASIBLE
     assert answer.extrapolation is None
     assert "a larger trust region" in answer.summary()
+    assert answer.details["conflict"][0] == "heat == 15"
+    assert answer.details["conflict"][1].startswith("heat close to rows of data")
+
+
+@pytest.mark.parametrize("method", ["box", "neurons", "bigm"])
+@pytest.mark.parametrize(
+    ("trust", "said", "heat"),
+    [
+        ("box", {"heat": {5, 40}}, "heat is one of 5, 40"),
+        ("hull", {"heat": {5, 40}}, "heat is one of 5, 40"),
+        ("mahalanobis", {"heat": {-90, 140}}, "heat is one of -90, 140"),
+        ("box", {"heat": {99, 101}}, "heat is one of 99, 101"),
+        (Near(0.1), {"heat": {13, 25}}, "heat is one of 13, 25"),
+        ("box", {"age": (0.1, 0.9)}, None),
+    ],
+)
+def test_values_that_all_lie_outside_of_a_region_are_infeasible(
+    model, method, trust, said, heat
+):
+    """The set was refused as an error, though nobody gave contradictory bounds."""
+    if heat is None:
+        with pytest.raises(ValueError, match="Widen them, or leave trust out"):
+            ennopt.maximize(model, said, data=ROWS, trust=trust)
+        return
+    answer = ennopt.maximize(model, said, data=ROWS, trust=trust, method=method)
+    assert answer.status is ennopt.Status.INFEASIBLE
+    statements = answer.details["conflict"]
+    assert len(statements) == 2
+    assert statements[1] == heat
+    told = "close to rows of data" if isinstance(trust, Near) else f'trust="{trust}"'
+    assert told in statements[0]
+    assert heat in answer.summary()
+
+
+def test_whole_numbers_between_rows_are_infeasible(model):
+    rows = np.column_stack([ROWS[:, :2], np.linspace(1.2, 1.8, 5)])
+    said = {"age": (0, 9), "dose": (0, 5), "heat": (0, 30)}
+    answer = ennopt.maximize(model, said, data=rows, trust="box", integers=["age"])
+    assert answer.status is ennopt.Status.INFEASIBLE
+    assert answer.details["conflict"] == [
+        '1.2 <= age <= 1.8 (trust="box")', "age is a whole number",
+    ]  # fmt: skip
 
 
 GRID_NAMES = ("days", "grade", "load", "oven_a", "oven_b")
@@ -345,3 +394,21 @@ def test_mixes_of_all_statements_have_the_optimum_of_enumeration(seed):
         assert answer.value == pytest.approx(best, rel=1e-4, abs=1e-6)
         assert answer.bound >= best - 1e-9 * (1 + abs(best))
         assert np.all(points[allowed] == answer.x, axis=1).any()
+
+
+def test_a_region_with_its_numbers_can_be_written_as_text(model, tmp_path, capsys):
+    model.save(tmp_path / "model.npz")
+    rows = tmp_path / "rows.csv"
+    pd.DataFrame(ROWS, columns=NAMES).to_csv(rows, index=False)
+    for text, region in (
+        ("near:radius=0.9,count=2", Near(0.9, 2)),
+        ("near: radius = 0.3", Near(0.3)),
+        ("mahalanobis:radius=1.5", ennopt.Mahalanobis(1.5)),
+    ):
+        expected = ennopt.maximize(model, ROWS, trust=region)
+        answer = ennopt.maximize(model, ROWS, trust=text)
+        assert answer.value == pytest.approx(expected.value, rel=2e-4)
+        words = ["--data", str(rows), "--trust", text, "--quiet", "--json"]
+        assert main(["solve", str(tmp_path / "model.npz"), *words]) == 0
+        answer = ennopt.Result.from_json(capsys.readouterr().out)
+        assert answer.value == pytest.approx(expected.value, rel=2e-4)

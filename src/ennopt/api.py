@@ -17,6 +17,7 @@ from ennopt.domain.data import Data
 from ennopt.domain.where import Where
 from ennopt.expressions.joined import Model
 from ennopt.methods import Method
+from ennopt.network import Ensemble
 from ennopt.problem import Output, Problem, Sense
 from ennopt.question import (
     OneWords,
@@ -306,11 +307,13 @@ def verify(
     certificate
         A file that ``maximize(..., certificate=...)`` wrote.
     model
-        The model it is about: anything `ennopt.load` takes.
+        The model it is about: anything `ennopt.load` takes. Or a whole `Problem`, which
+        it must be about then. Of a problem file that is
+        ``read_problem(file).verify(certificate)``.
     about
         What it must be about: a feasible set, or a whole `Problem` with its objective
         and limits. Without it, these are what the certificate states: look at
-        `Verdict.domain` and `Verdict.limits`.
+        `Verdict.claim`.
     others
         Further models, if objective and limits have several.
     executor, workers
@@ -324,7 +327,13 @@ def verify(
     -------
     Verdict
         True if the claim is proved; its `reason` says what was proved, or what failed
-        and where.
+        and where, and its `claim` says of what.
+
+    Raises
+    ------
+    CertificateError
+        When the file is damaged or no certificate; an `OtherClaimError` when it is
+        about something else than `about`.
 
     Examples
     --------
@@ -334,37 +343,74 @@ def verify(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder, "proof.cert")
     ...     answer = maximize(absolute, [(-2, 1)], certificate=file)
-    ...     print(verify(file, absolute).reason)
+    ...     verdict = verify(file, absolute)
+    >>> print(verdict.reason)
     The point has the value 2, and no feasible input can exceed 2.0002.
+    >>> verdict.claim
+    ('the maximum of model 1', 'where x0 in [-2, 1]')
     """
+    from ennopt.certificate.record import ensembles_of
+
+    named: list[tuple[str | None, Ensemble]] = []
+    if isinstance(model, Problem):
+        if about is not None:
+            raise TypeError(
+                "Expected one thing that the certificate must be about, got a problem "
+                "and another. Leave one out."
+            )
+        about = model
+        named = [(None, ensemble) for ensemble in ensembles_of(model)]
+        given = list(others)
+    else:
+        given = [model, *others]
+    for one in given:
+        loaded = load_with_original(one)
+        name = Path(one).name if isinstance(one, str | Path) else None
+        named.append((name, loaded.ensemble))
+        if isinstance(loaded.ensemble.target, Classes):
+            for k, word in enumerate(loaded.ensemble.target.names):
+                own = None if name is None else f"the log-odds of {word} by {name}"
+                named.append((own, choose_class(loaded, k)[0].ensemble))
+    return repeat_proof(
+        certificate, named, about, executor=executor, workers=workers,
+        progress=progress, most_pieces=most_pieces,
+    )  # fmt: skip
+
+
+def repeat_proof(
+    certificate: str | Path,
+    named: Sequence[tuple[str | None, Ensemble]],
+    about: Domain | Problem | None,
+    *,
+    executor: Executor | None = None,
+    workers: int = 1,
+    progress: Callable[[Checked], Any] | None = None,
+    most_pieces: float | None = None,
+) -> Verdict:
+    """As `verify`, for models that are loaded, with what they are called."""
     from ennopt.certificate.checker import Verdict, check
     from ennopt.certificate.record import (
         Certificate,
-        CertificateError,
+        OtherClaimError,
         OtherModelError,
         difference,
+        fingerprint,
     )
+    from ennopt.certificate.words import set_words
 
-    ensembles = []
-    for one in (model, *others):
-        loaded = load_with_original(one)
-        ensembles.append(loaded.ensemble)
-        if isinstance(loaded.ensemble.target, Classes):
-            names = range(len(loaded.ensemble.target.names))
-            ensembles += [choose_class(loaded, k)[0].ensemble for k in names]
     try:
-        claim = Certificate.read(certificate, ensembles)
+        claim = Certificate.read(certificate, [ensemble for _, ensemble in named])
     except OtherModelError as error:
         nan = float("nan")
-        return Verdict(False, str(error), nan, nan, 0, 0, error.domain)
+        words = set_words(error.domain)
+        return Verdict(False, str(error), nan, nan, 0, 0, error.domain, words)
     if about is not None:
         other = difference(claim.problem, about)
         if other:
-            raise CertificateError(
-                f"Expected a certificate for your {other}, got one for another {other}."
-            )
+            raise OtherClaimError(other)
+    names = {fingerprint(own): name for name, own in reversed(named) if name}
     with matrix_threads(1):  # its products are small, and threads are slower
         return check(
             claim, executor=executor, workers=workers, progress=progress,
-            most_pieces=most_pieces,
+            most_pieces=most_pieces, names=names,
         )  # fmt: skip

@@ -135,6 +135,7 @@ class Canonical:
     @classmethod
     def of(cls, problem: Problem) -> Canonical:
         """The canonical form of what a user says."""
+        domain = problem.domain.enclosed()
         sign = 1.0 if problem.sense == "max" else -1.0
         goal = problem.goal if sign > 0 else problem.goal.negated()
         limits = [
@@ -148,7 +149,7 @@ class Canonical:
                 [row for row, _, _ in rows], [(w, b) for _, w, b in rows]
             )
             return cls(
-                networks, problem.domain, sizes=sizes,
+                networks, domain, sizes=sizes,
                 additions=_additions([goal]), sign=sign, origin=problem,
             )  # fmt: skip
         outputs = _Outputs()
@@ -156,7 +157,7 @@ class Canonical:
         networks, sizes = outputs.networks()
         weightings = [outputs.weighting(*function) for function in functions]
         return cls(
-            networks, problem.domain, weightings[0],
+            networks, domain, weightings[0],
             PredictionLimits(
                 tuple(weightings[1:]), np.array([least for _, least in limits])
             ),
@@ -422,9 +423,13 @@ class Canonical:
         return float(total.max()) + self._gain(gradients)
 
     def _gain(self, gradients: Array) -> float:
-        """What the slack of the set is worth, about, with such slopes."""
+        """What the slack of the set is worth, about, with such slopes.
+
+        Inputs that take some values only cannot use it.
+        """
         domain = self.domain
-        steepest = float(np.linalg.norm(gradients * domain.widths, axis=1).max())
+        free = np.where(domain.values.discrete, 0.0, domain.widths)
+        steepest = float(np.linalg.norm(gradients * free, axis=1).max())
         lengths = np.linalg.norm(domain.linear.matrix * domain.widths, axis=1)
         used = lengths > 0.0
         missed = (domain.slack[used] / lengths[used]).sum() + CLOSE * len(domain.convex)

@@ -17,7 +17,7 @@ from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.sealed import digest, read_sealed, write_sealed
 
-VERSION = 1
+VERSION = 2
 LARGEST_FILE = 2**36
 
 INTERVAL = 60.0

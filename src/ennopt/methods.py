@@ -73,12 +73,12 @@ def _enn(backend: str | None) -> Method:
 METHODS = {
     entry.name: entry
     for entry in (
-        Entry("auto", "our engine: box or neurons, whichever is faster", _auto, False),
-        Entry("box", "branch and bound on the inputs", _box, False),
-        Entry("neurons", "branch and bound on the neurons", _neurons, False),
-        Entry("bigm", "the paper's big-M model, solved by a MILP solver", _bigm),
-        Entry("bnc", "the paper's B&C: big-M with ideal cuts", _bnc),
-        Entry("enn", "the paper's E-NN: the two-phase algorithm", _enn),
+        Entry("auto", "box or neurons, whichever is faster (default)", _auto, False),
+        Entry("box", "our own search: divides the ranges of the inputs", _box, False),
+        Entry("neurons", "our own search: divides by neurons' signs", _neurons, False),
+        Entry("bigm", "one mixed-integer program (MILP), given to a solver", _bigm),
+        Entry("bnc", "the same program with cutting planes added", _bnc),
+        Entry("enn", "E-NN, the two-phase method of Wang et al.", _enn),
     )
 }
 

@@ -8,20 +8,17 @@ of the user's table its inputs are.
 from __future__ import annotations
 
 import math
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ennopt.activations import RELU, Activation, Mixed, activation_named
-from ennopt.columns import Column, check_columns, from_text, to_text
-from ennopt.targets import Classes, Target
+from ennopt.columns import Column, check_columns
+from ennopt.targets import Target
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -364,6 +361,9 @@ class Ensemble:
     target
         What the outputs mean, if they are not predictions themselves: the scores of
         classes, or a target that was transformed.
+    target_range
+        The smallest and the largest target that it was trained on, if known: what an
+        answer is compared with.
     source
         What it was converted from.
     deviation
@@ -384,6 +384,7 @@ class Ensemble:
     upper: Array | None = None
     columns: tuple[Column, ...] | None = None
     target: Target | None = None
+    target_range: tuple[float, float] | None = None
     source: str = ""
     deviation: float | None = None
 
@@ -397,14 +398,15 @@ class Ensemble:
         for i, member in enumerate(members):
             if not isinstance(member, Network):
                 raise TypeError(
-                    f"Expected a Network, got {type(member).__name__} at member {i}. "
+                    f"Expected a Network, got {type(member).__name__} at member "
+                    f"{i + 1}. "
                     "Use ennopt.load to convert a model."
                 )
             for what in ("num_inputs", "num_outputs"):
                 if getattr(member, what) != getattr(members[0], what):
                     raise ModelConfigurationError(
-                        f"Expected {what} {getattr(members[0], what)} as in member 0, "
-                        f"got {getattr(member, what)} at member {i}."
+                        f"Expected {what} {getattr(members[0], what)} as in member 1, "
+                        f"got {getattr(member, what)} at member {i + 1}."
                     )
         e, d = len(members), members[0].num_inputs
         weights = frozen(np.full(e, 1.0 / e) if self.weights is None else self.weights)
@@ -439,6 +441,24 @@ class Ensemble:
                         f"Expected {name} of shape ({d},), got {side.shape}."
                     )
                 object.__setattr__(self, name, side)
+        self._set_target_range()
+
+    def _set_target_range(self) -> None:
+        """Check what it was trained on, and make it a pair of numbers."""
+        if self.target_range is None:
+            return
+        ends = frozen(self.target_range)
+        if ends.shape != (2,) or not np.isfinite(ends).all() or ends[0] > ends[1]:
+            raise ModelConfigurationError(
+                "Expected a target_range of two finite numbers, the smallest target "
+                f"first, got {self.target_range!r:.80}."
+            )
+        if self.num_outputs != 1:
+            raise ModelConfigurationError(
+                "Expected a target_range with one output, got it with "
+                f"{self.num_outputs}."
+            )
+        object.__setattr__(self, "target_range", tuple(ends.tolist()))
 
     @property
     def num_members(self) -> int:
@@ -492,8 +512,11 @@ class Ensemble:
         )
 
     def with_members(self, members: Iterable[Network]) -> Ensemble:
-        """The same ensemble with other members."""
-        return replace(self, members=tuple(members))
+        """The same ensemble with other members.
+
+        The range of the target is dropped: they may predict something else.
+        """
+        return replace(self, members=tuple(members), target_range=None)
 
     def fold_input(self, scale: npt.ArrayLike, shift: npt.ArrayLike) -> Ensemble:
         """The ensemble that takes `u` where this one takes ``scale * u + shift``.
@@ -541,34 +564,11 @@ class Ensemble:
     def save(self, path: str | Path) -> None:
         """Write the ensemble to an ``.npz`` file that `ennopt.load` reads back exactly.
 
-        Arrays ``net{i}.W{k}`` (outputs, inputs), ``net{i}.b{k}``, ``member_weights``,
-        ``input_names`` and, if known, ``lower`` and ``upper``, ``columns`` as
-        the text that `ennopt.columns.to_text` writes and ``classes`` likewise. A member
-        whose hidden layers are not all ReLU has their names in ``net{i}.activations``.
+        What the file holds is said in `ennopt.npz`.
         """
-        arrays: dict[str, Any] = {
-            "member_weights": self.weights,
-            "input_names": np.array(self.input_names, dtype=np.str_),
-        }
-        if self.lower is not None:
-            arrays |= {"lower": self.lower, "upper": self.upper}
-        if self.columns is not None:
-            arrays["columns"] = np.array(to_text(self.columns), dtype=np.str_)
-        if isinstance(self.target, Classes):
-            arrays["classes"] = np.array(self.target.to_text(), dtype=np.str_)
-        elif self.target is not None:
-            raise ModelConfigurationError(
-                "Expected an ensemble whose outputs a file can describe, got one with "
-                "a function of its outputs. Keep the original model."
-            )
-        for i, member in enumerate(self.members):
-            for k, (w, b) in enumerate(member.layers()):
-                arrays |= {f"net{i}.W{k}": w, f"net{i}.b{k}": b}
-            if not member.is_relu:
-                names = [kind.name for kind in member.activations]
-                arrays[f"net{i}.activations"] = np.array(names, dtype=np.str_)
-        with Path(path).open("wb") as stream:  # np.savez would append a suffix
-            np.savez(stream, **arrays)
+        from ennopt.npz import write
+
+        write(self, Path(path))
 
     def __repr__(self) -> str:
         shapes: dict[str, int] = {}
@@ -586,22 +586,6 @@ class Ensemble:
         return f"Ensemble({text})"
 
 
-# What zipfile, zlib and the reader of headers raise on damaged archives, found by
-# flipping bytes.
-_UNREADABLE = (
-    ValueError,
-    OSError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-
 def read_npz(path: str | Path) -> Ensemble:
     """Read an ensemble from an ``.npz`` file. Never unpickles.
 
@@ -610,124 +594,6 @@ def read_npz(path: str | Path) -> Ensemble:
     ModelConfigurationError
         When the file is damaged or is not an ensemble.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"Expected an .npz file, got none at {shown(str(path))}."
-        )
-    try:
-        arrays = _read_arrays(path)
-    except ModelConfigurationError:
-        raise
-    except _UNREADABLE as error:
-        raise ModelConfigurationError(
-            "Expected an .npz archive of plain arrays, got a file that cannot be "
-            f"read as one ({error}): {path}. Write it with Ensemble.save."
-        ) from error
-    return _ensemble_of(arrays, path)
+    from ennopt.npz import read
 
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        if stream.read(6) == b"\x93NUMPY":
-            raise ValueError("it holds a single array")
-        with zipfile.ZipFile(stream) as archive:
-            entries = archive.infolist()
-            size = sum(entry.file_size for entry in entries)
-            check_size(size // 8, path.stat().st_size // 8, str(path))
-            return {
-                entry.filename.removesuffix(".npy"): _read_array(archive, entry)
-                for entry in entries
-            }
-
-
-def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
-    """One array, made only after its header was found to fit the bytes there are."""
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{entry.filename!r} is compressed in an unusual way")
-    with archive.open(entry) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in readers:
-            raise ValueError(f"{entry.filename!r} is of an unknown version {version}")
-        shape, by_column, dtype = readers[version](member)
-        if dtype.hasobject:
-            raise ValueError(f"{entry.filename!r} holds Python objects, not numbers")
-        size = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or size != entry.file_size - member.tell():
-            raise ValueError(
-                f"{entry.filename!r} declares {size:,} bytes and holds "
-                f"{entry.file_size - member.tell():,}"
-            )
-        order: Literal["C", "F"] = "F" if by_column else "C"
-        return np.ndarray(shape, dtype, member.read(), order=order)
-
-
-def _ensemble_of(arrays: dict[str, Any], path: Path) -> Ensemble:
-    members: list[Network] = []
-    used = {"lower", "upper", "member_weights", "input_names", "columns", "classes"}
-    while f"net{len(members)}.W0" in arrays:
-        i = len(members)
-        ws: list[Array] = []
-        bs: list[Array] = []
-        while (name := f"net{i}.W{len(ws)}") in arrays:
-            bias = f"net{i}.b{len(ws)}"
-            if bias not in arrays:
-                raise ModelConfigurationError(
-                    f"Expected an array {bias} beside {name}, got none in {path}."
-                )
-            used |= {name, bias}
-            ws.append(_numbers(arrays[name], name, path))
-            bs.append(_numbers(arrays[bias], bias, path))
-        names = arrays.get(f"net{i}.activations")
-        used |= {f"net{i}.activations"}
-        kinds = None if names is None else tuple(map(str, np.ravel(names)))
-        try:
-            members.append(Network(tuple(ws), tuple(bs), kinds))  # type: ignore[arg-type]
-        except ValueError as error:  # of its arrays, or the name of an activation
-            raise ModelConfigurationError(f"{error} In net{i} of {path}.") from error
-    if unknown := sorted(set(arrays) - used):
-        raise ModelConfigurationError(
-            "Expected arrays net{i}.W{k}, net{i}.b{k} and net{i}.activations numbered "
-            "from 0 without holes, lower, upper, member_weights, input_names, columns "
-            f"and classes, got {unknown[0]!r} in {path}."
-        )
-    if not members:
-        raise ModelConfigurationError(
-            f"Expected at least one member (net0.W0, net0.b0), got none in {path}."
-        )
-    optional: dict[str, Any] = {
-        name: _numbers(arrays[key], key, path)
-        for name, key in (
-            ("lower", "lower"), ("upper", "upper"), ("weights", "member_weights")
-        )
-        if key in arrays
-    }  # fmt: skip
-    names = arrays.get("input_names")
-    try:
-        if "columns" in arrays:
-            optional["columns"] = from_text(str(arrays["columns"]))
-        if "classes" in arrays:
-            optional["target"] = Classes.from_text(str(arrays["classes"]))
-    except ValueError as error:
-        raise ModelConfigurationError(f"{error} In {path}.") from error
-    try:
-        return Ensemble(
-            tuple(members),
-            input_names=None if names is None else tuple(map(str, np.ravel(names))),  # type: ignore[arg-type]
-            source=path.name,
-            **optional,
-        )
-    except ModelConfigurationError as error:
-        raise ModelConfigurationError(f"{error} In {path}.") from error
-
-
-def _numbers(array: Any, name: str, path: Path) -> Array:
-    if array.dtype.kind not in "fiu":
-        raise ModelConfigurationError(
-            f"Expected real numbers, got {array.dtype} in array {name} of {path}."
-        )
-    return np.asarray(array, dtype=np.float64)
+    return read(Path(path))

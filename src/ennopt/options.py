@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SENTENCES = (
-    (r"argument (.*?): (Expected .*)", r"\2 at \1"),
+    (r"argument (.*?): (Expected .*?)\.?", r"\2 at \1"),
+    (
+        r"argument --objectives: expected 2 arguments",
+        "Expected two objectives at --objectives, got fewer. Write two texts, such as "
+        '"2*x0 + x1" and prediction; for one objective run ennopt solve',
+    ),
     (r"argument (.*?): expected (.*)", r"Expected \2, got none at \1"),
     (
         r"argument (.*?): invalid choice: (.*) \(choose from (.*)\)",
@@ -47,6 +52,7 @@ class Parser(argparse.ArgumentParser):
         for pattern, sentence in SENTENCES:
             if found := re.fullmatch(pattern, message):
                 message = found.expand(sentence)
+                break
         raise UsageError(f"{message.rstrip('.')}. Run: {self.prog} --help")
 
 

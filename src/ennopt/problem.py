@@ -123,11 +123,14 @@ class Combination:
         Factors of the inputs, (num_inputs,).
     constant
         What is added.
+    text
+        What the user calls it, for messages and reports; empty if it has no name.
     """
 
     terms: tuple[Term, ...]
     inputs: Array
     constant: float = 0.0
+    text: str = ""
 
     def negated(self) -> Combination:
         """Minus the function; its risks are then low where it is large."""

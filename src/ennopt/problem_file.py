@@ -31,12 +31,14 @@ key that is not known is refused. Texts are read by our own parser, never evalua
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from ennopt.api import repeat_proof
 from ennopt.domain.files import read_toml, stated_in
 from ennopt.expressions import (
     Arithmetic,
@@ -60,6 +62,9 @@ from ennopt.several.alternatives import (
 )
 from ennopt.several.front import POINTS, Front, find_front, paired
 from ennopt.several.sensitivity import Sensitivity, leave_members_out
+
+if TYPE_CHECKING:
+    from ennopt.certificate.checker import Checked, Verdict
 
 STATED = ("bounds", "constraints", "integers", "categories", "trust")
 """What a file of bounds may say, too."""
@@ -150,7 +155,8 @@ class Decision:
         objectives = objectives or self.fronts.get("objectives", ())
         if len(objectives) != 2:
             raise ValueError(
-                f"Expected two objectives, got {len(objectives)}. Add a table [pareto] "
+                f"Expected two objectives, got {len(objectives)}. For one, run ennopt "
+                "solve. For two, add a table [pareto] "
                 f'with objectives = ["...", "..."] to {self.path.name}.'
             )
         senses = senses or self.fronts.get("senses", ("max", "max"))
@@ -174,6 +180,26 @@ class Decision:
     def sensitivity(self, **words: Unpack[Words]) -> Sensitivity:
         """The decision without each member of its ensembles."""
         return leave_members_out(self.question(words))
+
+    def verify(
+        self,
+        certificate: str | Path,
+        *,
+        executor: Executor | None = None,
+        workers: int = 1,
+        progress: Callable[[Checked], Any] | None = None,
+        most_pieces: float | None = None,
+    ) -> Verdict:
+        """Repeat the proof of a certificate, which must be about this very decision.
+
+        Keywords and errors are those of `ennopt.verify`.
+        """
+        posed = self.question({}).posed()
+        named = [(model.name, model.ensemble) for model in posed.models]
+        return repeat_proof(
+            certificate, named, posed.problem, executor=executor, workers=workers,
+            progress=progress, most_pieces=most_pieces,
+        )  # fmt: skip
 
     def expression(self, text: str) -> Arithmetic:
         """What a text stands for, with the names of the file."""
@@ -344,10 +370,10 @@ class _Reader:
                         f"{'a model' if name in predictions else 'an input'}."
                     )
                 if isinstance(entry, dict):
-                    found[name] = linear(entry)
+                    found[name] = linear(entry).named(name)
                 elif isinstance(entry, str):
                     known = {**predictions, **found}
-                    found[name] = read_expression(entry, known, inputs)
+                    found[name] = read_expression(entry, known, inputs).named(name)
                 else:
                     raise ValueError(
                         f"Expected a text or a table of prices, got {entry!r:.60}."

@@ -24,28 +24,28 @@ from ennopt.convert import load_with_original
 from ennopt.convert.classes import choose_class
 from ennopt.convert.verify import rechecked
 from ennopt.domain.data import Data
-from ennopt.domain.extrapolation import Extrapolation
+from ennopt.domain.extrapolation import Extrapolation, beyond
 from ennopt.domain.files import read_bounds
 from ennopt.domain.reading import read_place
 from ennopt.domain.statements import names_in
 from ennopt.domain.where import Place, Where
 from ennopt.expressions import Arithmetic, Condition, Prediction, Probability
+from ennopt.expressions.arithmetic import PREDICTION
 from ennopt.expressions.joined import Model, decided, shared_names
 from ennopt.expressions.text import read_condition
 from ennopt.log import ProgressLog
+from ennopt.met import limits_at, told_at
 from ennopt.methods import Method, method_of
 from ennopt.network import Array, Ensemble, frozen, shown
-from ennopt.problem import Combination, Output, Problem, Sense
+from ennopt.problem import Combination, Output, Problem, Sense, Term
 from ennopt.result import (
     Asked,
     Progress,
     Result,
     Status,
-    limits_at,
     reported,
-    told_at,
 )
-from ennopt.run import Callback, Listener, Tools
+from ennopt.run import Callback, Listener, Tools, memory_words
 from ennopt.targets import Odds
 
 DRAWN_INPUTS = 2
@@ -58,6 +58,15 @@ NOT_NEAR = (
 )
 """What is said if a trust region holds no feasible point."""
 
+MORE_ROOM = (
+    "For answers further from the data try a larger trust region, such as "
+    "trust=ennopt.Near(radius=...), on the command line --trust near:radius=R."
+)
+"""What is said if a trust region near data contradicts something else."""
+
+EXTRAPOLATES = "warning: the model extrapolates, so its prediction may be wrong:"
+"""What is said if a prediction is beyond what its model was trained on."""
+
 ON_A_SOLVER = (
     "the point and its value; the bound rests on a MILP solver being right within its "
     "tolerances and cannot be certified"
@@ -66,10 +75,25 @@ ON_A_SOLVER = (
 
 
 NOT_REACHED = (
-    "Bounds and constraints do not seem to contradict each other, but no input that "
-    "meets them reaches every limit on predictions: loosen a limit."
+    "There are inputs that meet every bound and constraint, but none of them meets "
+    "what is asked of the predictions: loosen a limit, or widen the bounds."
 )
-"""What is said if limits on predictions cannot be met."""
+"""What is said if limits on predictions cannot be met, though the set has points."""
+
+MAYBE_NOT_REACHED = (
+    "Bounds and constraints do not seem to contradict each other, so it may be the "
+    "limits on predictions that are out of reach: loosen one of them."
+)
+"""What is said if no point of the set is known."""
+
+REASON_STOPPED = (
+    "The search for the reason was stopped after {seconds:.0f} s: some of the "
+    "statements listed may have nothing to do with the contradiction."
+)
+"""What is said if the statements that contradict each other are perhaps too many."""
+
+TRIED_POINTS = 64
+"""Random points that are moved into a set to learn whether it has any."""
 
 
 class RunWords(TypedDict, total=False):
@@ -232,7 +256,7 @@ class Question:
         (ensemble, original), output = choose_class(loaded, self.output)
         place = self._place(ensemble)
         problem = Problem(ensemble, place.domain, sense, output)
-        alone = Model("prediction", ensemble, output, original)
+        alone = Model(PREDICTION, ensemble, output, original)
         posed = Posed(problem, place.data, (alone,), alone=True, trust=self.where.trust)
         return replace(posed, start=read_start(self.start, problem, self.where))
 
@@ -437,31 +461,74 @@ class Posed:
 
     def _solve(self, running: Running) -> Result:
         problem, tools, data = self.problem, running.tools, self.data
-        result, boxes = _recorded(problem, running)
+        try:
+            result, boxes = _recorded(problem, running)
+        except MemoryError as error:
+            raise MemoryError(memory_words(problem)) from error
         plain = problem.is_prediction and problem.goal.terms[0].own_risk is None
         if plain:
             result = reported(result, problem.ensemble.target)
         if not getattr(running.method, "certifies", False):
             told = result.details | {"verifiable": ON_A_SOLVER}
             result = replace(result, details=told)
+        names = {"objective": problem.goal.text, "members_of": self.models[0].name}
+        if names["members_of"] == PREDICTION:
+            del names["members_of"]
+        if names["objective"]:
+            result = replace(result, details=result.details | names)
         if problem.ensemble.deviation is not None:
             origin = {"import_deviation": problem.ensemble.deviation}
             result = replace(result, details=result.details | origin)
         if result.status is Status.INFEASIBLE and self.explained:
             result = _explained(result, problem)
         if result.x is not None and data is not None:
-            if result.probability is not None or not problem.is_prediction:
-                # Log-odds, and what is made of predictions, are nothing that was
-                # measured.
-                data = replace(data, target=None)
-            away = Extrapolation.at(result.x, result.value, problem.domain, data)
-            result = replace(result, extrapolation=away)
+            data, result = self._compared_with(data, result)
+        if result.x is not None:
+            result = self._compared(result)
         asked = Asked(
             problem, data, repr(running.method), tools.limits, tools.seed,
             tools.threads, boxes=boxes, trust=self.trust,
         )  # fmt: skip
         result = replace(result, asked=asked)
         return self._asked_originals(result)
+
+    def _compared_with(self, data: Data, result: Result) -> tuple[Data, Result]:
+        """The data, and the result with how far its answer is from them.
+
+        The target is that of the prediction: of the one that is optimized, or of the
+        only one there is beside a cost. Log-odds, and what is made of predictions, are
+        nothing that was measured.
+        """
+        assert result.x is not None
+        problem, value = self.problem, result.value
+        beside_cost = not problem.goal.terms and len(self.models) == 1
+        if beside_cost:
+            main = Term(problem.ensemble, output=problem.output)
+            value = float(main.values(result.x[None])[0])
+        known = problem.is_prediction or beside_cost
+        if not known or isinstance(problem.ensemble.target, Odds):
+            data = replace(data, target=None)
+        own = measured_range(problem) if known else None
+        away = Extrapolation.at(result.x, value, problem.domain, data, own)
+        return data, replace(result, extrapolation=away)
+
+    def _compared(self, result: Result) -> Result:
+        """The result, with notes on predictions beyond what models were trained on."""
+        assert result.x is not None
+        away = result.extrapolation
+        for place, model in enumerate(self.models):
+            if not place and away is not None and away.target_range is not None:
+                continue  # said beside the data
+            alone = Problem(model.ensemble, self.problem.domain, "max", model.output)
+            measured = measured_range(alone)
+            if measured is None:
+                continue
+            value = float(alone.values(result.x[None])[0])
+            words = beyond(value, measured, "anything in the training data")
+            if words is not None:
+                whose = "" if model.name == PREDICTION else f"{shown(model.name)}: "
+                result = _noted(result, f"{whose}{EXTRAPOLATES} {words}.")
+        return result
 
     def _asked_originals(self, result: Result) -> Result:
         """The result, with what the original models say of it."""
@@ -486,6 +553,16 @@ class Posed:
             notes = tuple(f"{model.name}: {note}" for note in notes)
             result = replace(result, notes=(*result.notes, *notes))
         return result
+
+
+def measured_range(problem: Problem) -> tuple[float, float] | None:
+    """The range of targets that a problem's model was trained on, if it is known.
+
+    The prediction must be the model's own, not a multiple of it.
+    """
+    if problem.output is not None and np.any(problem.output != 1.0):
+        return None
+    return problem.ensemble.target_range
 
 
 def heading(problem: Problem, method: Method) -> str:
@@ -529,14 +606,31 @@ def _explained(result: Result, problem: Problem) -> Result:
     """Why nothing is feasible, as far as that can be told."""
     from ennopt.milp.conflict import conflict  # HiGHS is loaded when it is needed
 
-    reason = list(conflict(problem.domain))
-    result = replace(result, details=result.details | {"conflict": reason})
-    trusting = problem.domain.regions or problem.domain.convex
-    if problem.limits and not reason:
-        return replace(result, notes=(*result.notes, NOT_REACHED))
-    if trusting and not reason:
-        return replace(result, notes=(*result.notes, NOT_NEAR))
-    return result
+    domain = problem.domain
+    rng = np.random.default_rng(0)
+    if problem.limits and len(domain.sample(TRIED_POINTS, rng)):
+        missed = {"conflict": [], "unreached": [one.text for one in problem.limits]}
+        return _noted(replace(result, details=result.details | missed), NOT_REACHED)
+    reason = conflict(domain)
+    told = {"conflict": list(reason.statements)}
+    result = replace(result, details=result.details | told)
+    if reason.statements:
+        if reason.near_data:
+            return _noted(result, MORE_ROOM)
+        if reason.is_irreducible:
+            return result
+        return _noted(result, REASON_STOPPED.format(seconds=reason.seconds))
+    if domain.regions or domain.convex:
+        result = _noted(result, NOT_NEAR)
+    if not problem.limits:
+        return result
+    perhaps = {"limited": [one.text for one in problem.limits]}
+    result = replace(result, details=result.details | perhaps)
+    return _noted(result, MAYBE_NOT_REACHED)
+
+
+def _noted(result: Result, note: str) -> Result:
+    return replace(result, notes=(*result.notes, note))
 
 
 def _logging(log: ProgressLog, callback: Callback | None) -> Callback:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ennopt.domain import Domain, Rows
 from ennopt.domain.data import Data
 from ennopt.domain.extrapolation import Extrapolation
-from ennopt.network import Array, Ensemble, frozen, shown
+from ennopt.met import Met
+from ennopt.network import Array, frozen, shown
 from ennopt.problem import Problem, Sense, relative_gap
 from ennopt.targets import Link, Odds, Target
 
@@ -137,125 +137,6 @@ class Event(NamedTuple):
     bound: float
 
 
-class Met(NamedTuple):
-    """How the answer meets a linear constraint ``least <= value <= most``.
-
-    Parameters
-    ----------
-    text
-        The constraint as the user stated it.
-    value
-        The sum of inputs times coefficients at the answer, all inputs on one side; not
-        a number if there is no answer.
-    least, most
-        Its sides, infinite where there is none.
-    side
-        The side that the value is at: ``"lower"``, ``"upper"``, ``"both"`` for an
-        equation, ``None`` if it is at none.
-    """
-
-    text: str
-    value: float
-    least: float
-    most: float
-    side: str | None
-
-    @property
-    def words(self) -> str:
-        """How the constraint is met, for a person."""
-        if math.isnan(self.value):
-            return "no answer to check"
-        if self.side == "both":
-            return "holds"
-        if self.side is not None:
-            which = f"{self.side} " * math.isfinite(self.most - self.least)
-            return f"at its {which}limit"
-        spare = min(self.value - self.least, self.most - self.value)
-        return f"{spare:.6g} to spare" if math.isfinite(spare) else "holds"
-
-
-def told_at(domain: Domain, ensemble: Ensemble | None, x: Array) -> dict[str, Any]:
-    """A point (num_inputs,) as its user would write it down.
-
-    Columns that a model records have their own units and the names of their levels. A
-    category of the domain is one entry, where its first input would be.
-
-    Examples
-    --------
-    >>> from ennopt.domain.discrete import discretised
-    >>> box = Domain([0, 0, 0], [1, 1, 9], ("plant_A", "plant_B", "age"))
-    >>> plants = discretised(box, categories={"plant": {"A": 0, "B": 1}})
-    >>> told_at(plants, None, np.array([0.0, 1.0, 7.0]))
-    {'plant': 'B', 'age': 7.0}
-    """
-    told = dict(zip(domain.names, x.tolist(), strict=True))
-    recorded: set[tuple[int, ...]] = set()
-    if ensemble is not None and ensemble.columns is not None:
-        told = ensemble.told(x)
-        recorded = {column.inputs for column in ensemble.columns}
-    for group in domain.groups:
-        if group.inputs in recorded:
-            continue
-        first, *others = (domain.names[j] for j in group.inputs)
-        level = (group.name, group.level(x))
-        told = dict(
-            level if name == first else (name, at)
-            for name, at in told.items()
-            if name not in others
-        )
-    return told
-
-
-def met_at(rows: Rows, x: Array | None) -> tuple[Met, ...]:
-    """How a point (num_inputs,) meets linear constraints.
-
-    Examples
-    --------
-    >>> for met in met_at(Rows([[1, 1], [1, 0]], [2, 0], [2, 5]), np.array([1.0, 1.0])):
-    ...     print(met.words)
-    holds
-    1 to spare
-    """
-    met = []
-    for text, slopes, least, most in zip(
-        rows.texts, rows.matrix, rows.least.tolist(), rows.most.tolist(), strict=True
-    ):
-        value, size = math.nan, 0.0
-        if x is not None:
-            value = float(slopes @ x)
-            size = float(np.abs(slopes) @ np.abs(x))
-        met.append(_met(text, value, size, least, most))
-    return tuple(met)
-
-
-def limits_at(problem: Problem, x: Array | None) -> tuple[Met, ...]:
-    """How a point (num_inputs,) meets the limits on predictions."""
-    met = []
-    for limit in problem.limits:
-        value = math.nan
-        if x is not None:
-            value = limit.sign * float(limit.function.values(x[None])[0])
-        end = limit.sign * limit.least
-        least, most = (end, math.inf) if limit.sign > 0 else (-math.inf, end)
-        met.append(_met(limit.text, value, abs(value), least, most))
-    return tuple(met)
-
-
-def _met(text: str, value: float, size: float, least: float, most: float) -> Met:
-    """What is said of a condition whose terms have the size `size`."""
-    below, above = (
-        math.isfinite(end) and abs(value - end) <= ACTIVE * (size + abs(end))
-        for end in (least, most)
-    )
-    side = {
-        (True, True): "both",
-        (True, False): "lower",
-        (False, True): "upper",
-        (False, False): None,
-    }[below, above]
-    return Met(text, value, least, most, side)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """What a run was asked, for those who show its result.
@@ -302,12 +183,11 @@ ENDINGS = {
 }
 """How a run ended, in words that go on with a time."""
 
-ACTIVE = 1e-4
-"""A constraint counts as being at its limit within this share of its terms. An answer
-is optimal within a gap: it may stop a little short of the limit that holds it back."""
-
 SHOWN_CONSTRAINTS = 12
 """Constraints that a summary lists, at most."""
+
+SHOWN_CONFLICT = 20
+"""Contradictory statements that a summary lists, at most."""
 
 LONGEST_SHOWN = 70
 """Characters of a constraint that a summary shows."""
@@ -350,9 +230,13 @@ class Result:
     versions
         Of ennopt, Python, NumPy and the solvers used.
     details
-        What only this method tells: counts, and under ``auto`` why it was chosen. If
+        What only this method tells: counts, and under ``auto`` why it was chosen.
+        ``objective`` is what was optimized, if it is not the one prediction, and
+        ``members_of`` the prediction whose members are told. If
         nothing is feasible, ``conflict`` lists bounds and constraints that contradict
-        each other, none of them needlessly; it is empty if that could not be told.
+        each other, none of them needlessly unless a note says so; it is empty if that
+        could not be told. ``unreached`` lists the limits on predictions, if they alone
+        are out of reach, and ``limited`` those that perhaps are.
     notes
         Sentences a reader should know, such as a capability that was missing.
     asked_gap
@@ -570,16 +454,19 @@ class Result:
                 for name, at in told.items()
             ]
             low, high = self.member_values.min(), self.member_values.max()
+            members = "members"
+            if "members_of" in self.details:
+                members += f" of {shown(str(self.details['members_of']))}"
             lines.append(
-                f"  members predict {low:.6g} to {high:.6g} "
+                f"  {members} predict {low:.6g} to {high:.6g} "
                 f"(standard deviation {self.member_std:.3g})"
             )
             lines += self._constraint_lines()
         if self.extrapolation is not None:
             lines += [f"  {line}" for line in self.extrapolation.lines()]
-        if conflict := self.details.get("conflict"):
+        if contradictory := self.contradictory:
             lines.append("  these contradict each other; loosen or drop one of them:")
-            lines += [f"    {_shortened(text)}" for text in conflict]
+            lines += [f"    {text}" for text in contradictory]
         if self.original is not None:
             lines.append(
                 f"  the original model predicts {self.original:.8g} there "
@@ -596,6 +483,14 @@ class Result:
             lines.append(f"  auto chose {chosen}: {self.details['auto']}")
         lines += [f"  note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
+
+    @property
+    def contradictory(self) -> list[str]:
+        """Statements that contradict each other, to be shown; many end "and N more"."""
+        texts = self.details.get("conflict", ())
+        lines = [_shortened(str(text)) for text in texts[:SHOWN_CONFLICT]]
+        others = len(texts) - SHOWN_CONFLICT
+        return [*lines, f"and {others} more"] if others > 0 else lines
 
     def _meaning_lines(self) -> list[str]:
         """What the value is, if it is no prediction, and what was optimized."""
@@ -634,7 +529,18 @@ class Result:
             "min": ("Minimum", "no input can fall below"),
         }[self.sense]
         if self.status is Status.INFEASIBLE:
-            return "Infeasible: no input satisfies every bound and constraint"
+            missed = [_shortened(text) for text in self.details.get("unreached", ())]
+            if len(missed) == 1:
+                return f"Infeasible: no allowed input meets the limit {missed[0]}"
+            if missed:
+                return (
+                    "Infeasible: no allowed input meets all of the limits "
+                    f"{'; '.join(missed)}"
+                )
+            what = "bound and constraint"
+            if "limited" in self.details:
+                what = "bound, constraint and limit"
+            return f"Infeasible: no input satisfies every {what}"
         proved = "no bound proved"
         if math.isfinite(self.bound):
             proved = f"{limit} {_shown(self.bound)}"
@@ -642,9 +548,13 @@ class Result:
             return f"No input found; {proved}"
         if math.isfinite(self.gap):
             proved += f" ({self._distance()})"
+        best = "Best found"
+        if "objective" in self.details:
+            objective = _shortened(str(self.details["objective"]))
+            noun, best = f"{noun} of {objective}:", f"Best {objective} found:"
         if self.status is Status.OPTIMAL:
             return f"{noun} {_shown(self.value)}, proved: {proved}"
-        return f"Best found {_shown(self.value)}; {proved}"
+        return f"{best} {_shown(self.value)}; {proved}"
 
     def _distance(self) -> str:
         """The gap in percent or, for a value near zero, how far the bound is away."""

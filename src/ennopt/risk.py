@@ -216,6 +216,9 @@ class MeanMinusMad:
         return self.mean == 1.0 and (count == 1 or self.kappa == 0.0)
 
 
+WRITTEN = "worst, cvar:SHARE, std:KAPPA or mad:KAPPA"
+"""How risks are written as text."""
+
 NAMED: dict[str, Risk] = {"worst": Worst()}
 """Risks that have a name, as `risk` of `maximize` takes them."""
 
@@ -249,20 +252,27 @@ def risk_of(given: object) -> Risk | None:
 def _written(text: str) -> Risk:
     """A risk with its number: ``"cvar:0.4"``, ``"std:1"`` or ``"mad:1"``."""
     name, _, number = text.partition(":")
-    kinds: dict[str, Callable[[float], Risk]] = {
-        "cvar": Cvar, "std": MeanMinusStd, "mad": MeanMinusMad,
+    at_least = "a finite number of at least 0"
+    kinds: dict[str, tuple[Callable[[float], Risk], str]] = {
+        "cvar": (Cvar, "a share of the members above 0 and at most 1"),
+        "std": (MeanMinusStd, at_least), "mad": (MeanMinusMad, at_least),
     }  # fmt: skip
+    if name not in kinds:
+        raise ValueError(f"Expected {WRITTEN}, got {text!r:.60}.")
+    kind, allowed = kinds[name]
     try:
-        return kinds[name](float(number))
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"Expected worst, cvar:SHARE, std:KAPPA or mad:KAPPA, got {text!r:.60}."
-        ) from error
+        return kind(float(number))
+    except ValueError as error:
+        raise ValueError(f"Expected {allowed} after {name}:, got {text!r:.60}.") from (
+            error
+        )
 
 
 def _check_kappa(kappa: object, name: str) -> None:
     if not (isinstance(kappa, Real) and 0.0 <= float(kappa) < math.inf):
-        raise ValueError(f"Expected kappa of at least 0, got {kappa!r} at {name}.")
+        raise ValueError(
+            f"Expected a finite kappa of at least 0, got {kappa!r} at {name}."
+        )
 
 
 def _less(mean: float, kappa: float, one: str, many: str) -> str:

@@ -35,20 +35,17 @@ import numpy as np
 from ennopt.canonical import Canonical, Feature, UnsupportedProblemError
 from ennopt.checkpoint import Checkpoint, Whole
 from ennopt.interrupts import Ears
+from ennopt.met import Met, limits_at, met_at, told_at
 from ennopt.network import Array
 from ennopt.problem import Problem
 from ennopt.result import (
     MEMORY,
     Event,
     Limits,
-    Met,
     Progress,
     Result,
     Status,
     is_positive,
-    limits_at,
-    met_at,
-    told_at,
 )
 from ennopt.version import VERSION
 
@@ -113,6 +110,43 @@ def accident_of(error: BaseException) -> str:
             f"A worker was lost ({type(error).__name__}{': ' * bool(told)}{told:.200})."
         )
     return ""
+
+
+def needed_memory(problem: Problem) -> float:
+    """Bytes that bounds of a problem take at least: more than any search can do with.
+
+    The weights twice, as they were given and as the search has them, and for the widest
+    pair of layers of any member two matrices of lines, above and below its neurons.
+
+    Examples
+    --------
+    >>> from ennopt import Domain, Ensemble, Network
+    >>> line = Ensemble([Network([[[3.0]]], [[1.0]])])
+    >>> needed_memory(Problem(line, Domain([-1], [1])))
+    48.0
+    """
+    ensembles = {
+        id(term.ensemble): term.ensemble
+        for function in problem.functions()
+        for term in function.terms
+    }
+    members = [m for one in ensembles.values() for m in one.members]
+    weights = sum(member.num_parameters for member in members)
+    widest = max((max(w.size for w in member.weights) for member in members), default=0)
+    return 8.0 * (2 * weights + 2 * widest)
+
+
+def memory_words(problem: Problem) -> str:
+    """What is said if the memory is too small even to begin."""
+    members = problem.ensemble.num_members
+    return (
+        f"Expected enough memory to bound {members} network{'s' * (members != 1)} of "
+        f"{problem.ensemble.num_neurons:,} neurons in all on "
+        f"{problem.domain.num_inputs:,} inputs, which takes at least "
+        f"{needed_memory(problem) / 2**30:.3g} GiB, got less. Close other programs or "
+        "take a computer with more memory; or take fewer members, a smaller network, "
+        "or fewer threads."
+    )
 
 
 class Listener(Protocol):

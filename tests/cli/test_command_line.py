@@ -12,9 +12,10 @@ import time
 import numpy as np
 import pytest
 
+import ennopt
 from ennopt.__main__ import main as started
 from ennopt.cli import main
-from ennopt.domain import Domain
+from ennopt.domain import Domain, Values
 from ennopt.network import Ensemble, Network, read_npz
 from ennopt.result import Result, Status
 from oracles import exact_maximum, random_domain, random_ensemble, random_network
@@ -128,7 +129,7 @@ def test_a_summary_says_how_constraints_are_met(tmp_path, capsys):
     assert "  dose + 2*`flow rate` <= 12: at its limit\n" in out
     assert re.search(r"\n  -dose>=-100: 91\S* to spare\n", out)
     assert main(["inspect", str(path), *words, "--fix", "flow rate = -1"]) == 0
-    assert "on the box" in capsys.readouterr().out
+    assert "within the bounds of the inputs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,10 @@ def test_a_summary_says_how_constraints_are_met(tmp_path, capsys):
         (["--fix", "dosis=1"], "got 'dosis'. Did you mean dose"),
         (["--fix", "dose=inf"], "finite number"),
         (["--fix", "dose=1", "--fix", "dose=2"], "got it twice for dose"),
+        (["--risk", "cvar:0"], "above 0 and at most 1 after cvar:, got 'cvar:0' at"),
+        (["--risk", "std:nan"], "at least 0 after std:, got 'std:nan' at --risk. Run"),
+        (["--risk", "bad"], "Expected worst, cvar:SHARE, .* got 'bad' at --risk. Run"),
+        (["--limit", "prediction*dose >= 1"], "product of predictions or inputs"),
     ],
 )
 def test_a_slip_in_a_constraint_is_one_line(case, capsys, extra, message):
@@ -170,6 +175,20 @@ def test_a_slip_in_a_file_of_constraints_is_told(
     (tmp_path / name).write_text(text)
     assert main(["solve", str(case[0]), "--bounds", str(tmp_path / name)]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_one_objective_of_a_front_is_one_line(case, tmp_path, capsys):
+    for words in (["--objectives", "prediction"], ["--objectives"]):
+        assert main(["pareto", str(case[0]), *words]) == 2
+        err = capsys.readouterr().err
+        assert "Expected two objectives at --objectives, got fewer." in err
+        assert "for one objective run ennopt solve." in err
+        assert err.count("\n") == 1
+    problem = tmp_path / "problem.toml"
+    problem.write_text('objective = "m*m"\nmodels.m = "model.npz"\n')
+    assert main(["solve", str(problem)]) == 2
+    err = capsys.readouterr().err
+    assert "a linear expression, got a product of predictions or inputs" in err
 
 
 def test_convert_records_fixed_inputs_and_refuses_constraints(case, tmp_path, capsys):
@@ -222,14 +241,29 @@ def test_inspect_tells_the_shape_and_the_bounds(case, capsys):
     assert crown["mean_width"] <= interval["mean_width"]
     assert main(["inspect", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "stable neurons" in text
-    assert "auto picks BoxSearch" in text
+    assert "neurons of fixed sign" in text
+    assert "The method auto would take box: " in text
+    assert "  member 1: 2 -> " in text and "member 0" not in text
+    for word in ("Crown", "Interval", "stable", "BoxSearch("):
+        assert word not in text
+
+
+def test_inspect_abbreviates_many_inputs(tmp_path, rng, capsys):
+    names = tuple(f"pixel_{k}" for k in range(784))
+    net = random_network(rng, 784, (3,))
+    box = {"lower": np.zeros(784), "upper": np.ones(784)}
+    Ensemble((net,), input_names=names, **box).save(tmp_path / "m.npz")
+    assert main(["inspect", str(tmp_path / "m.npz")]) == 0
+    text = capsys.readouterr().out
+    assert "pixel_5, ... 778 more" in text and "pixel_6" not in text
+    values = Values.of(784, range(784))
+    assert len(repr(Domain(np.zeros(784), np.ones(784), names, values=values))) < 400
 
 
 def test_inspect_needs_no_box(tmp_path, rng, capsys):
     random_ensemble(rng).save(tmp_path / "m.npz")
     assert main(["inspect", str(tmp_path / "m.npz")]) == 0
-    assert "no box recorded" in capsys.readouterr().out
+    assert "no bounds recorded" in capsys.readouterr().out
 
 
 def test_convert_records_the_box(case, tmp_path, capsys):
@@ -460,3 +494,55 @@ def test_a_time_limit_returns_an_answer(hard_model):
     answer = Result.from_json(done.stdout)
     assert answer.status is Status.TIME_LIMIT
     assert answer.bound > answer.value
+
+
+def test_too_little_memory_is_told_with_what_is_needed(case, capsys, monkeypatch):
+    def failing(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr("ennopt.engine.auto.Auto.solve", failing)
+    path, ensemble, _ = case
+    assert main(["solve", str(path), "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert "Expected enough memory to bound" in err and "GiB, got less. Close" in err
+    assert f"{ensemble.num_neurons} neurons in all on 2 inputs" in err
+    with pytest.raises(MemoryError, match="or fewer threads"):
+        ennopt.maximize(ensemble, (0, 1))
+    monkeypatch.setattr("ennopt.cli.models.load", failing)
+    assert main(["inspect", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "ennopt: error: Expected enough memory, got less (it ran out)"
+    )
+    assert err.count("\n") == 1
+
+
+def test_a_report_says_where_it_is(case, tmp_path, capsys):
+    file = tmp_path / "report.html"
+    words = ["solve", str(case[0]), "--quiet", "--report", str(file)]
+    assert main(words) == 0
+    assert capsys.readouterr().out.endswith(f"\nThe report is in {file}\n")
+    assert main([*words, "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)
+    assert str(file) in told.err
+
+
+def test_the_list_of_methods_is_in_plain_words(capsys):
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    for word in ("the paper's", "our engine", "over a box", "B&C", "ideal cuts"):
+        assert word not in text
+    assert "neurons our own search: divides by neurons' signs" in text
+    assert "MILP solvers installed, for --backend with bigm, bnc and enn: highs" in text
+
+
+def test_limits_out_of_reach_are_the_reason_that_is_given(case, capsys):
+    words = ["solve", str(case[0]), "--quiet", "--limit", "prediction >= 1e6"]
+    assert main(words) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "Infeasible: no allowed input meets the limit prediction >= 1e6\n"
+    )
+    assert main([*words, "--limit", "prediction - dose >= 1e5"]) == 1
+    assert "meets all of the limits prediction >= 1e6; " in capsys.readouterr().out

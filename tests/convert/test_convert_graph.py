@@ -231,7 +231,7 @@ def test_the_deviation_is_the_largest_distance(rng):
 def test_members_with_different_inputs_do_not_combine():
     one = Ensemble((Network([[[1.0]]], [[0.0]]),))
     two = Ensemble((Network([[[1.0, 1.0]]], [[0.0]]),))
-    with pytest.raises(ModelConfigurationError, match="num_inputs 1 as in member 0"):
+    with pytest.raises(ModelConfigurationError, match="num_inputs 1 as in member 1"):
         combine([one, two])
 
 

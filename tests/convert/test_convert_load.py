@@ -222,7 +222,7 @@ def test_no_models_are_no_ensemble():
 def test_members_with_different_input_counts_are_refused():
     other = Network([[[1.0]]], [[0.0]])
     with pytest.raises(
-        ModelConfigurationError, match=r"num_inputs 2.*got 1 at member 1"
+        ModelConfigurationError, match=r"num_inputs 2.*got 1 at member 2"
     ):
         load([NET, other])
 

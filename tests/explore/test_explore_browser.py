@@ -111,6 +111,7 @@ def test_the_prediction_follows_the_sliders(opened, served, subject):
     page.route("**/respond", lambda one: one.continue_() if held else held.append(one))
     for j, text in typed.items():  # faster than responses come
         page.fill(f"#at-{j}", text)
+    assert until(lambda: page.wait_for_timeout(20) or held)  # lets the route be served
     held[0].continue_()
     x[:3] = map(float, typed.values())
     value = float(subject.loaded.ensemble([x])[0, 0])

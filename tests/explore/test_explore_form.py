@@ -1,13 +1,18 @@
 """What the fields of the page ask is what the same keywords ask."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from exploring import NAMES, subject_of
 
 import ennopt
 from ennopt.columns import Group, Number
+from ennopt.domain import Domain
+from ennopt.domain.data import Data
+from ennopt.domain.extrapolation import Extrapolation
 from ennopt.explore import look
-from ennopt.explore.answers import content
+from ennopt.explore.answers import IN_THE_FORM, content, warned
 from ennopt.explore.form import FormError, read_form, shown_coordinates
 from oracles import random_ensemble
 
@@ -132,3 +137,19 @@ def test_a_look_is_the_forward_pass_and_says_what_is_missed(subject):
     assert result.extrapolation.nearest[0] == int(away.argmin())
     html = look.response(question, x)
     assert "cement &gt;= 0.5 is missed by 0.25" in html and "water <b>" not in html
+
+
+def test_warnings_and_notes_name_the_fields_of_the_form():
+    data = Data([[1, 5], [2, 6], [3, 8]], ("a", "b"), [4, 5, 7])
+    box = Domain([0, 5], [90, 7], ("a", "b"))
+    away = Extrapolation.at(np.array([90.0, 6.0]), 11.0, box, data)
+    words = " ".join(warned(away))
+    assert "was measured" in words
+    assert 'set "Stay where the data are"' in words
+    trusted = replace(away, trusted=True)
+    assert 'lower "Radius of trust"' in warned(trusted)[-1]
+    near = Extrapolation.at(np.array([2.0, 6.0]), 5.0, box, data)
+    assert warned(near) == []
+    for note in IN_THE_FORM.values():
+        assert "Radius of trust" in note
+        assert "trust=" not in note and "--trust" not in note

@@ -16,7 +16,8 @@ from mutations import mutated
 import ennopt
 from ennopt import Domain, Problem, solve
 from ennopt.certificate.checker import check
-from ennopt.certificate.record import Certificate
+from ennopt.certificate.record import VERSION, Certificate
+from ennopt.checkpoint import VERSION as CHECKPOINT
 from ennopt.checkpoint import Checkpoint
 from ennopt.convert.vnnlib import Property
 from ennopt.domain.files import read_bounds
@@ -68,7 +69,7 @@ def certificates(folder):
 
 
 def certificate(path, data):
-    sealed("certificate", 2, path, data)
+    sealed("certificate", VERSION, path, data)
     claim = Certificate.read(path, model())
     verdict = check(claim, most_pieces=50)
     if verdict:  # then it is true, whatever the file says
@@ -85,7 +86,7 @@ def checkpoints(folder):
 
 
 def checkpoint(path, data):
-    sealed("checkpoint", 1, path, data)
+    sealed("checkpoint", CHECKPOINT, path, data)
     problem = Problem(model(), Domain([-1.0] * 2, [1.0] * 2))
     solve(
         problem, "box", threads=1, gap=1e-9, node_limit=50,

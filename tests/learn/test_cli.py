@@ -39,6 +39,23 @@ def test_train_writes_an_ensemble_in_original_units(table, tmp_path, capsys):
     assert model.read_bytes() == first
 
 
+def test_a_trained_model_knows_its_targets_and_warns_without_data(
+    table, tmp_path, capsys
+):
+    model = tmp_path / "model.npz"
+    arguments = ["train", "--data", str(table), "--target", "yield", "--drop", "colour"]
+    assert main([*arguments, *QUICK, "-o", str(model)]) == 0
+    targets = [float(row.split(",")[-1]) for row in table.read_text().split()[1:]]
+    assert read_npz(model).target_range == (min(targets), max(targets))
+    wide = ["--lower", "0", "--upper", "9999", "--quiet"]
+    assert main(["solve", str(model), *wide]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "is above anything in the training data" in told
+    assert f"{min(targets):.6g} to {max(targets):.6g}" in told
+    assert main(["inspect", str(model)]) == 0
+    assert f"trained on targets from {min(targets):.6g}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("extra", [["--toolkit", "sklearn"], ["--no-bagging"], []])
 def test_train_takes_a_problem_by_name(extra, tmp_path, capsys):
     model = tmp_path / "beale.npz"

@@ -23,6 +23,8 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     shutil.copy(ROOT / "examples" / "reactor.csv", tmp_path)
+    (tmp_path / "examples").mkdir()
+    shutil.copy(ROOT / "examples" / "reactor.csv", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -11,7 +11,9 @@ from ennopt.cli import main
 from ennopt.domain import Domain, Rows, Values
 from ennopt.domain.statements import read_statement
 from ennopt.milp.conflict import conflict, irreducible
+from ennopt.milp.highs import Highs
 from ennopt.network import Ensemble, Network
+from ennopt.pages import told
 from ennopt.result import Result, Status
 from oracles import random_ensemble
 
@@ -55,7 +57,7 @@ def test_the_reason_is_a_contradiction_and_no_part_of_it_is():
     for seed in range(40):
         rng = np.random.default_rng(seed)
         domain = restated(empty_set(rng, int(rng.integers(1, 6)), 5))
-        found = conflict(domain)
+        found = conflict(domain).statements
         assert found
         scaled = [_scaled(text, domain) for text in found]
         assert not can_be_met(scaled, domain.names)
@@ -89,23 +91,24 @@ def test_constraints_are_preferred_to_bounds_and_fixed_inputs_are_one_statement(
     box = Domain([0, 0, 5], [9, 9, 5], NAMES)
     first, last = "cement <= slag", "slag <= cement - 1"
     both = box.constrained([first, "cement + slag == 20", last])
-    assert conflict(both) == (first, last)
+    assert conflict(both).statements == (first, last)
     fixed = box.constrained(["`fly ash` + cement <= 4"])
-    assert conflict(fixed) == (
+    assert conflict(fixed).statements == (
         "`fly ash` + cement <= 4", "cement >= 0", "`fly ash` == 5",
     )  # fmt: skip
 
 
 def test_a_set_with_points_has_no_conflict():
-    assert conflict(Domain([0, 0], [1, 1]).constrained("x0 + x1 == 1")) == ()
+    assert conflict(Domain([0, 0], [1, 1]).constrained("x0 + x1 == 1")).statements == ()
 
 
 def test_whole_numbers_are_part_of_the_question():
     box = Domain([0, 0, 0], [5, 5, 5], NAMES)
     texts = ["2*cement + 2*slag == 5", "cement <= slag", "`fly ash` >= 1.5"]
     domain = box.constrained(texts)
-    assert conflict(domain) == ()
-    found = conflict(replace(domain, values=Values.of(3, whole=[0, 1])))
+    assert conflict(domain).statements == ()
+    whole = replace(domain, values=Values.of(3, whole=[0, 1]))
+    found = conflict(whole).statements
     assert found[0] == texts[0]
     assert not set(found) & set(texts[1:])
     for a, b in itertools.product(range(6), repeat=2):
@@ -125,10 +128,10 @@ def test_an_infeasible_result_names_what_contradicts(rng):
         assert answer.details["conflict"] == [
             "cement + slag == 2400", "cement <= 540", "slag <= 360",
         ]  # fmt: skip
-        told = answer.summary()
-        assert "these contradict each other" in told
-        assert "\n    cement + slag == 2400\n    cement <= 540\n" in told
-        assert Result.from_json(answer.to_json()).summary() == told
+        text = answer.summary()
+        assert "these contradict each other" in text
+        assert "\n    cement + slag == 2400\n    cement <= 540\n" in text
+        assert Result.from_json(answer.to_json()).summary() == text
         assert [met.text for met in answer.constraints] == texts
 
 
@@ -145,4 +148,73 @@ def test_the_command_line_names_what_contradicts(tmp_path, capsys):
 
 def test_without_time_nothing_is_told():
     domain = Domain([0, 0], [1, 1]).constrained("x0 + x1 >= 3")
-    assert conflict(domain, seconds=1e-9) == ()
+    found = conflict(domain, seconds=1e-9)
+    assert found.statements == ()
+    assert not found.is_irreducible
+
+
+def test_a_search_that_is_stopped_asks_no_more_and_says_so(rng, monkeypatch):
+    """It went on to build hundreds of programs after its time, for 19 seconds."""
+    domain = restated(empty_set(rng, 4, 60))
+    asked = []
+    solve = Highs.solve
+
+    def counted(*arguments):
+        asked.append(1)
+        return solve(*arguments)
+
+    monkeypatch.setattr(Highs, "solve", counted)
+    whole = conflict(domain)
+    assert whole.is_irreducible
+    for solves in (1, 2, 5):
+        asked.clear()
+        part = conflict(domain, solves=solves)
+        assert len(asked) == solves
+        assert not part.is_irreducible
+        assert len(part.statements) > len(whole.statements)
+        assert not can_be_met(
+            [_scaled(t, domain) for t in part.statements], domain.names
+        )
+
+
+def test_an_answer_says_that_the_search_for_a_reason_was_stopped(rng, monkeypatch):
+    monkeypatch.setattr("ennopt.milp.conflict.conflict.__defaults__", (5.0, 1))
+    model = random_ensemble(rng, 2, 3, (5, 4))
+    box = Domain([0, 0, 0], [540, 360, 90], NAMES)
+    texts = ["`fly ash` <= slag", "cement + slag == 2400"]
+    answer = ennopt.maximize(model, box, constraints=texts)
+    assert set(texts) < set(answer.details["conflict"])
+    assert "search for the reason was stopped" in answer.summary()
+
+
+def test_a_limit_out_of_reach_is_told_from_an_empty_set(rng):
+    model = ennopt.Prediction(random_ensemble(rng, 2, 3, (5, 4)), name="strength")
+    for words in ({}, {"constraints": "x0 + x1 == 1"}, {"integers": ["x2"]}):
+        far = ennopt.maximize(model, (0, 1), limits=model >= 1e3, **words)
+        assert far.status is Status.INFEASIBLE
+        assert far.headline == (
+            "Infeasible: no allowed input meets the limit strength >= 1000.0"
+        )
+        assert "There are inputs that meet every bound" in far.summary()
+        assert "meets strength" in told.verdict(far).words
+        assert Result.from_json(far.to_json()).headline == far.headline
+    empty = ennopt.maximize(
+        model, (0, 1), limits=model >= 1e3, constraints="x0 + x1 >= 3"
+    )
+    assert empty.headline.endswith("no input satisfies every bound and constraint")
+    assert "x0 + x1 >= 3" in empty.details["conflict"]
+    assert "reaches" not in told.verdict(empty).words
+    both = ennopt.maximize(model, (0, 1), limits=[model >= 1e3, model.std() <= 9])
+    assert "all of the limits strength >= 1000.0; std(strength) <= 9" in both.headline
+
+
+def test_a_long_list_of_contradictions_ends_with_how_many_more(rng):
+    model = random_ensemble(rng, 2, 3, (5,))
+    answer = ennopt.maximize(model, (0, 1), constraints="x0 + x1 >= 3")
+    assert answer.status is Status.INFEASIBLE
+    many = [f"x{k} <= {k}" for k in range(53)]
+    long = replace(answer, details=answer.details | {"conflict": many})
+    assert "\n    x19 <= 19\n    and 33 more\n" in long.summary()
+    assert "and 33 more" in long._repr_html_()
+    assert "x20" not in long.summary()
+    assert long.contradictory[-1] == "and 33 more"

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 import ennopt
 from ennopt import Ensemble, Input, Network, Prediction, Status, linear, pareto
+from ennopt.question import Question
+from ennopt.several.front import _Found, _Search
+from ennopt.several.series import Series
 from oracles import random_ensemble, random_network
 
 matplotlib.use("agg")
@@ -122,6 +126,42 @@ def test_objectives_that_agree_have_a_front_of_one_point():
     assert front.unknown == 0.0
 
 
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_no_two_points_are_equal_within_the_gap(seed):
+    rng = np.random.default_rng(seed)
+    trio = Ensemble(random_ensemble(rng, 3, 2, (5,)).members)
+    strength, duo = Prediction(trio), Prediction(Ensemble(trio.members[:2]))
+    points, cost = grid(-1, 1), linear({"x0": 1.0, "x1": -0.5})
+    for goals, senses, values in (
+        ((strength, duo), ("max", "max"), Ensemble(trio.members[:2])(points)[:, 0]),
+        ((strength, cost), ("max", "min"), points @ [1.0, -0.5]),
+    ):
+        front = pareto(goals, (-1, 1), senses=senses, points=9, gap=0.01)
+        assert front.proved
+        check_on(front, np.column_stack([trio(points)[:, 0], values]))
+        found = front.values
+        assert len(found) > 1
+        for one, two in itertools.combinations(found, 2):
+            size = np.maximum(np.abs(one), np.abs(two))
+            assert (np.abs(one - two) > 0.01 * size).any()
+        best = ennopt.maximize(strength, (-1, 1), gap=0.01)
+        assert found[:, 0].max() >= best.value - 0.01 * abs(best.value)
+
+
+def test_a_point_that_is_not_proved_gives_way_to_an_equal_one_that_is(rng):
+    own = Prediction(random_network(rng, 2, (4,)))
+    front = pareto((own, Input("x0")), (-1, 1), points=2)
+    result = front.points[0].result
+    loose = replace(result, status=Status.TIME_LIMIT, bound=result.value + 9)
+    question = Question.of([(own, "max"), (Input("x0"), "max")], (-1, 1), {}, "pareto")
+    posed = question.posed()
+    search = _Search(
+        posed, Series(posed, question.running), ("a", "b"), ("max", "max"), 5
+    )
+    search.found = [_Found(1.0, 2.00001, loose), _Found(1.00001, 2.0, result)]
+    assert [point.result for point in search._kept()] == [result]
+
+
 def test_a_front_of_nothing_is_infeasible(rng):
     net = random_network(rng, 2, (4,))
     own = Prediction(net, name="own")
@@ -164,7 +204,10 @@ def test_a_front_is_told_in_tables_pictures_and_json(rng):
 def test_bad_fronts_get_one_clear_sentence(rng):
     own = Prediction(random_network(rng, 2, (4,)))
     for match, make in (
-        ("two objectives", lambda: pareto((own,), (-1, 1))),
+        ("two objectives, got one. .* call maximize", lambda: pareto((own,), (-1, 1))),
+        ("two objectives, got one", lambda: pareto(own, (-1, 1))),
+        ("two objectives, got 3", lambda: pareto((own, own, own), (-1, 1))),
+        ("two senses", lambda: pareto((own, own), (-1, 1), senses="max")),
         ("at least 2 points", lambda: pareto((own, Input("x0")), (-1, 1), points=1)),
         ("'max' or 'min'", lambda: pareto((own, own), (-1, 1), senses=("up", "max"))),
         ("linear program", lambda: pareto((Input("x0"), Input("x1")), (-1, 1))),

@@ -42,7 +42,7 @@ def test_limits_that_the_answer_misses_without_a_member_are_named(rng):
         there = without(trio, i)(x)[0]
         assert bool(row.missed) == (there < level - 1e-6)
         line = report.summary().splitlines()[3 + i]
-        assert line.startswith(f"  own, member {i}")
+        assert line.startswith(f"  own, member {i + 1}")
         if row.missed:
             assert math.isinf(row.regret)
             infeasible = row.result.status is Status.INFEASIBLE

@@ -101,8 +101,9 @@ def add_statements(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="REGION",
-        help="stay where the rows of --data are: near (close to a row), box (in "
-        "their range), hull or mahalanobis; may be repeated",
+        help="stay where the rows of --data are: near (close to a row), "
+        "near:radius=0.3,count=3 (within 0.3 standard deviations of 3 rows), box (in "
+        "their range), hull, mahalanobis or mahalanobis:radius=2; may be repeated",
     )
 
 

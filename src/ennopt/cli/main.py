@@ -67,6 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ennopt: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except MemoryError as error:
+        if os.environ.get("ENNOPT_TRACEBACK"):
+            raise
+        message = str(error)
+        if not message.startswith("Expected"):
+            message = (
+                f"Expected enough memory, got less ({message or 'it ran out'}). Close "
+                "other programs, take a smaller model or fewer members, or a computer "
+                "with more memory."
+            )
+        print(f"ennopt: error: {message}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     except (ValueError, OSError, MissingExtraError, PredictorNotSupportedError) as bad:
         if os.environ.get("ENNOPT_TRACEBACK"):
             raise

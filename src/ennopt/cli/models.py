@@ -25,6 +25,12 @@ from ennopt.options import check_place
 from ennopt.problem import Problem
 from ennopt.tightening.relaxation import Crown, Interval
 
+BOUNDED_BY = {"Interval": "interval arithmetic", "Crown": "linear bounds"}
+"""What bounds are made by, in words."""
+
+CHOSEN = {"BoxSearch": "box", "NeuronSearch": "neurons"}
+"""Names of the methods among which ``auto`` chooses."""
+
 
 def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare ``ennopt inspect``."""
@@ -70,7 +76,7 @@ def run_inspect(options: argparse.Namespace) -> int:
         print(json.dumps(facts))
         return 0
     print(f"{ensemble!r}")
-    for i, member in enumerate(facts["members"]):
+    for i, member in enumerate(facts["members"], start=1):
         print(
             f"  member {i}: {' -> '.join(map(str, member['widths']))}, "
             f"{member['parameters']} parameters, weight {member['weight']:.4g}"
@@ -80,18 +86,28 @@ def run_inspect(options: argparse.Namespace) -> int:
         f"{facts['num_outputs']} output{'s' * (facts['num_outputs'] > 1)}, "
         f"{facts['num_neurons']} hidden neurons, {facts['num_parameters']} parameters"
     )
+    if ensemble.target_range is not None:
+        low, high = ensemble.target_range
+        print(f"  trained on targets from {low:.6g} to {high:.6g}")
     if "bounds" not in facts:
-        print("  no box recorded: add --lower and --upper to see bounds on it")
+        print("  no bounds recorded: add --lower and --upper to see what they prove")
         return 0
-    print("  on the box:")
-    print(f"    {'':<10}{'stable neurons':>16}{'mean width':>14}{'prediction':>28}")
+    print("  within the bounds of the inputs, proved by")
+    heads = ("neurons of fixed sign", "mean range of a neuron", "prediction between")
+    print(f"    {'':<20}{heads[0]:>22}{heads[1]:>24}{heads[2]:>28}")
     for row in facts["bounds"]:
         stable = f"{row['stable']} of {facts['num_neurons']}"
-        reach = f"[{row['output'][0]:.6g}, {row['output'][1]:.6g}]"
-        print(f"    {row['by']:<10}{stable:>16}{row['mean_width']:>14.5g}{reach:>28}")
+        reach = f"{row['output'][0]:.6g} and {row['output'][1]:.6g}"
+        print(
+            f"    {BOUNDED_BY[row['by']]:<20}{stable:>22}{row['mean_width']:>24.5g}"
+            f"{reach:>28}"
+        )
+    print("  The more neurons have a fixed sign, the shorter is the proof.")
     if "auto" in facts:
         choice = facts["auto"]
-        print(f"  auto picks {choice['method']}: {choice['reason']}")
+        name = CHOSEN[choice["method"].partition("(")[0]]
+        reason = choice["reason"].replace("unstable neurons", "neurons of either sign")
+        print(f"  The method auto would take {name}: {reason}")
     return 0
 
 
@@ -112,6 +128,7 @@ def describe(ensemble: Ensemble) -> dict[str, Any]:
         "num_outputs": ensemble.num_outputs,
         "num_neurons": ensemble.num_neurons,
         "num_parameters": sum(member["parameters"] for member in members),
+        "target_range": ensemble.target_range and list(ensemble.target_range),
         "input_names": list(ensemble.input_names),
         "members": members,
     }
@@ -203,11 +220,17 @@ def run_methods(options: argparse.Namespace) -> int:
     """List methods and solvers."""
     for entry in METHODS.values():
         print(f"{entry.name:<8}{entry.description}")
-    print("All of them optimize a weighted sum of ReLU networks over a box. Beyond it:")
+    print(
+        "All of them find the best prediction of an ensemble of ReLU networks within "
+        "bounds.\nWhich of them can handle more than that:"
+    )
     methods = {entry.name: entry.make(None) for entry in METHODS.values()}
     for feature in Feature:
         able = [n for n, m in methods.items() if feature in getattr(m, "handles", ())]
         if able:
             print(f"  {feature.value}: {', '.join(able)}")
-    print(f"MILP solvers installed: {', '.join(available_backends())}")
+    print(
+        "MILP solvers installed, for --backend with bigm, bnc and enn: "
+        f"{', '.join(available_backends())}"
+    )
     return 0

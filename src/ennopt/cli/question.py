@@ -19,7 +19,7 @@ from ennopt.problem import Sense
 from ennopt.problem_file import Decision, read_problem
 from ennopt.question import Question
 from ennopt.result import MEMORY
-from ennopt.risk import Risk, risk_of
+from ennopt.risk import NAMED, WRITTEN, Risk, risk_of
 from ennopt.several.front import paired
 from ennopt.targets import Odds
 
@@ -143,12 +143,12 @@ def risk_named(text: str) -> Risk | None:
     >>> risk_named("cvar:0.4")
     Cvar(share=0.4)
     """
+    if ":" not in text and text not in ("mean", *NAMED):
+        raise argparse.ArgumentTypeError(f"Expected {WRITTEN}, got {text!r}.")
     try:
         return risk_of(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"Expected worst, cvar:SHARE, std:KAPPA or mad:KAPPA, got {text!r}."
-        ) from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def file_asked(options: argparse.Namespace) -> Decision | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -130,6 +131,9 @@ def run_solve(options: argparse.Namespace) -> int:
     if options.report is not None:
         asked_here(result, options.given).report(options.report)
     print(result.to_json() if options.json else result.summary())
+    if options.report is not None:
+        stream = sys.stderr if options.json else sys.stdout
+        print(f"The report is in {options.report}", file=stream)
     if result.status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED
     return EXIT_NO_ANSWER if result.x is None else 0

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ennopt.api import verify
-from ennopt.network import shown
+from ennopt.certificate.record import OtherClaimError
 from ennopt.options import positive_number, whole_number
+from ennopt.problem_file import read_problem
 from ennopt.properties import HOLDS, UNKNOWN, VIOLATED, check_property
 from ennopt.run import available_cores, matrix_threads
 
@@ -33,11 +34,30 @@ def add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "verify",
         help="repeat the proof of a certificate",
         description="Repeat the proof that ennopt solve --certificate recorded, with "
-        "a checker that shares no bounds with the search. Exit status 0: proved; 1: "
-        "not proved; 2: the file is damaged or cannot be read.",
+        "a checker that shares no bounds with the search. It says what is claimed: "
+        "objective, limits, feasible set. Name your problem file to know that the "
+        "claim is about your problem. Exit status 0: proved; 1: not proved, or "
+        "about another problem; 2: the file is damaged or cannot be read.",
     )
     parser.add_argument("certificate", type=Path, metavar="CERTIFICATE")
-    parser.add_argument("model", metavar="MODEL", help="the model that it is about")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the model that it is about; or a problem file ending in .toml: then the "
+        "certificate must be about this very problem",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where the files that a problem file names may be (default: its folder)",
+    )
+    parser.add_argument(
+        "--other",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="a further model, if the claim is about several; may be repeated",
+    )
     parser.add_argument(
         "--processes", type=whole_number(1), metavar="N", help="default: every core"
     )
@@ -50,25 +70,41 @@ def run_verify(options: argparse.Namespace) -> int:
     count = options.processes or available_cores()
 
     def show(moment: Checked) -> None:
-        told = f"{moment.pieces:,} pieces bounded, {moment.waiting:,} waiting"
+        told = f"{moment.pieces:,} parts of the set checked, {moment.waiting:,} wait"
         print(f"\r{told:<60}", end="", file=sys.stderr, flush=True)
 
-    with _processes(count) as executor:
-        verdict = verify(
-            options.certificate,
-            options.model,
-            executor=executor,
-            workers=count,
-            progress=None if options.quiet else show,
-        )
+    progress, file = None if options.quiet else show, Path(options.model)
+    try:
+        with _processes(count) as executor:
+            if file.suffix.lower() == ".toml":
+                decision = read_problem(file, folder=options.folder)
+                if options.other:
+                    raise ValueError(
+                        f"Expected all models in {file.name}, got --other beside it. "
+                        "Leave it out."
+                    )
+                verdict = decision.verify(
+                    options.certificate, executor=executor, workers=count,
+                    progress=progress,
+                )  # fmt: skip
+            else:
+                verdict = verify(
+                    options.certificate, options.model, others=options.other,
+                    executor=executor, workers=count, progress=progress,
+                )  # fmt: skip
+    except OtherClaimError as error:
+        print(f"Not verified: {error}")
+        return EXIT_NOT_VERIFIED
     if not options.quiet:
         print(file=sys.stderr)
     word = "Verified" if verdict else "Not verified"
     print(f"{word}: {verdict.reason}")
-    print(f"  {verdict.domain!r}")
-    for limit in verdict.limits:
-        print(f"  where {shown(limit)}")
-    print(f"  {verdict.pieces:,} pieces bounded, for {verdict.leaves:,} leaves")
+    for line in verdict.claim:
+        print(f"  {line}")
+    print(
+        f"  the certificate divides the set into {verdict.leaves:,} "
+        f"part{'s' * (verdict.leaves != 1)}; the check took {verdict.pieces:,}"
+    )
     return 0 if verdict else EXIT_NOT_VERIFIED
 
 

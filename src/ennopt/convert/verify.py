@@ -116,6 +116,9 @@ def combine(
         if e.lower is not None and e.upper is not None
     }
     lower, upper = boxes.pop() if len(boxes) == 1 else (None, None)
+    ranges = [e.target_range for e in ensembles if e.target_range is not None]
+    # Of a mean alone: a sum is nothing that was measured.
+    known = weights is None and len(ranges) == count
     return Ensemble(
         tuple(member for e in ensembles for member in e.members),
         weights=np.concatenate(parts),
@@ -124,6 +127,9 @@ def combine(
         upper=None if upper is None else np.array(upper),
         columns=ensembles[0].columns,
         target=ensembles[0].target,
+        target_range=(min(r[0] for r in ranges), max(r[1] for r in ranges))
+        if known
+        else None,
         source=", ".join(sources[:3]) + (", ..." if len(sources) > 3 else ""),
         deviation=max(deviations, default=None),
     )

@@ -61,6 +61,9 @@ class Convex(Protocol):
     def box(self) -> tuple[Array, Array]:
         """A box around the region, each corner (num_inputs,)."""
 
+    def surrounding(self) -> tuple[Array, Array]:
+        """A box around all points that count as in the region: no other one does."""
+
     def reordered(self, order: list[int]) -> Convex:
         """The same region of ``x[order]``."""
 
@@ -139,6 +142,10 @@ class Hull:
     def box(self) -> tuple[Array, Array]:
         """The range of the rows."""
         return self.data.min(axis=0), self.data.max(axis=0)
+
+    def surrounding(self) -> tuple[Array, Array]:
+        """The range of the rows, wider by how far a point may be outside."""
+        return _outwards(*self.box(), 2.0 * CLOSE * self.scale)
 
     def reordered(self, order: list[int]) -> Hull:
         """The same region of ``x[order]``."""
@@ -251,6 +258,10 @@ class Ellipsoid:
         reach = self.radius * np.linalg.norm(self.root, axis=1) * (1.0 + 2.0 * CLOSE)
         return self.middle - reach, self.middle + reach
 
+    def surrounding(self) -> tuple[Array, Array]:
+        """The box around it, which has room for points that count as in it."""
+        return _outwards(*self.box(), 0.0)
+
     def reordered(self, order: list[int]) -> Ellipsoid:
         """The same region of ``x[order]``."""
         return Ellipsoid(self.middle[order], self.root[order], self.radius)
@@ -262,6 +273,12 @@ class Ellipsoid:
     def on_units(self, units: Array) -> Ellipsoid:
         """The region of all ``x / units``."""
         return Ellipsoid(self.middle / units, self.root / units[:, None], self.radius)
+
+
+def _outwards(low: Array, high: Array, room: Array | float) -> tuple[Array, Array]:
+    """A box that is wider by some room, and by the rounding of its corners."""
+    rounding = CHECK_ROUNDING * (np.abs(low) + np.abs(high))
+    return low - room - rounding, high + room + rounding
 
 
 def nearest(rows: Array, x: Array) -> Array:

@@ -56,9 +56,12 @@ class Extrapolation:
     value
         The prediction at the answer.
     target_range
-        The smallest and largest target of the rows, if the targets were given.
+        The smallest and largest target of the rows, if the targets were given, or else
+        of what the model was trained on, if it records that.
     trusted
         Whether a trust region was asked for.
+    measured
+        The target of the nearest row, if the targets were given.
     """
 
     nearest: tuple[int, ...]
@@ -72,10 +75,20 @@ class Extrapolation:
     value: float
     target_range: tuple[float, float] | None = None
     trusted: bool = False
+    measured: float | None = None
 
     @classmethod
-    def at(cls, x: Array, value: float, domain: Domain, data: Data) -> Extrapolation:
+    def at(
+        cls,
+        x: Array,
+        value: float,
+        domain: Domain,
+        data: Data,
+        target_range: tuple[float, float] | None = None,
+    ) -> Extrapolation:
         """The record of a point (num_inputs,) and the prediction there.
+
+        `target_range` is that of the rows if these have no target.
 
         Examples
         --------
@@ -106,10 +119,11 @@ class Extrapolation:
             num_free=int(free.sum()),
             unseen=_unseen(x, domain, data),
             value=value,
-            target_range=None
+            target_range=target_range
             if target is None
             else (float(target.min()), float(target.max())),
             trusted=bool(domain.regions or domain.convex),
+            measured=None if target is None else float(target[nearest[0]]),
         )
 
     @classmethod
@@ -134,22 +148,23 @@ class Extrapolation:
                 f"{self.usual_distance:.3g}"
             )
         if self.percentile >= FAR_PERCENT:
+            rest = 100.0 - self.percentile
+            others = f"only {rest:.2g}% of the rows are" if rest > 0.0 else "no row is"
             found.append(
                 f"its Mahalanobis distance from the mean of the data is "
-                f"{self.mahalanobis:.3g}; {self.percentile:.4g}% of the rows are not "
-                "further away"
+                f"{self.mahalanobis:.3g}; {others} further away"
             )
         if self.unseen:
             found.append(f"no row of data has {', '.join(map(shown, self.unseen))}")
+        above = None
         if self.target_range is not None:
-            low, high = self.target_range
-            if not low <= self.value <= high:
-                side = "above" if self.value > high else "below"
-                found.append(
-                    f"the prediction {self.value:.6g} is {side} everything measured, "
-                    f"{low:.6g} to {high:.6g}"
-                )
-        return tuple(found)
+            above = beyond(self.value, self.target_range, "everything measured")
+        if (found or above) and self.measured is not None:
+            found.append(
+                f"in the nearest row of data {self.measured:.6g} was measured; the "
+                f"prediction is {self.value:.6g}"
+            )
+        return (*found, above) if above else tuple(found)
 
     def lines(self) -> list[str]:
         """The record for a person, line by line."""
@@ -167,8 +182,8 @@ class Extrapolation:
         """What keeps an answer closer to the data."""
         if self.trusted:
             return (
-                f"for a smaller region pass {self.keyword} with a radius in standard "
-                "deviations"
+                f"for a smaller region pass {self.keyword} (--trust near:radius=R), a "
+                "radius in standard deviations"
             )
         return f"to stay close to the data pass {self.keyword} (--trust near)"
 
@@ -176,6 +191,21 @@ class Extrapolation:
     def keyword(self) -> str:
         """The argument that keeps an answer closer to the data."""
         return "trust=ennopt.Near(radius=...)" if self.trusted else 'trust="near"'
+
+
+def beyond(value: float, measured: tuple[float, float], all_of_it: str) -> str | None:
+    """That a prediction is beyond all that was measured; ``None`` if it is not.
+
+    Examples
+    --------
+    >>> print(beyond(93.0, (2.5, 82.5), "everything measured"))
+    the prediction 93 is above everything measured, 2.5 to 82.5
+    """
+    low, high = measured
+    if low <= value <= high:
+        return None
+    side = "above" if value > high else "below"
+    return f"the prediction {value:.6g} is {side} {all_of_it}, {low:.6g} to {high:.6g}"
 
 
 def mahalanobis(x: Array, data: Data) -> tuple[float, Array]:

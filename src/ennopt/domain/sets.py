@@ -356,6 +356,19 @@ class Domain:
         regions = tuple(region.within(lower, upper) for region in self.regions)
         return replace(self, lower=lower, upper=upper, regions=regions)
 
+    def enclosed(self) -> Domain:
+        """The same set, its box no wider than those around its convex regions.
+
+        Where no point is left the set is empty, and stays as it is.
+        """
+        lower, upper = self.lower, self.upper
+        for convex in self.convex:
+            low, high = convex.surrounding()
+            lower, upper = np.maximum(lower, low), np.minimum(upper, high)
+        if np.any(self.values.up(lower) > self.values.down(upper)):
+            return self
+        return self.within(lower, upper) if self.convex else self
+
     def split(self, j: int, at: float) -> tuple[Domain, Domain]:
         """Two sets that cover this one and meet, or nearly, at ``x[j] == at``."""
         left_upper, right_lower = self.upper.copy(), self.lower.copy()
@@ -408,6 +421,8 @@ class Domain:
         if self.rows.count:
             parts.append(repr(self.rows))
         discrete = [shown(self.names[j]) for j in np.flatnonzero(self.values.discrete)]
+        if len(discrete) > 6:
+            discrete = [*discrete[:5], f"... {len(discrete) - 5} more"]
         if discrete:
             parts.append(f"whole or listed: {' '.join(discrete)}")
         if self.regions:

@@ -15,6 +15,7 @@ nothing, and rounded to float64 once, at the end.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -215,6 +216,7 @@ class _Reader:
         self.text = text
         self.names = names
         self.things = things
+        self.linear = "a linear constraint"
         self.columns = {name: j for j, name in enumerate(names)}
         self.tokens = list(self._tokens())
         self.at = 0
@@ -267,6 +269,7 @@ class _Reader:
 
     def function(self) -> tuple[Array, float]:
         """All of the text, without a comparison."""
+        self.linear = "a linear expression"
         form = self._sum(0)
         if self.next.kind == "sign" and self.next.word in COMPARISONS:
             self._refuse("a sum, not a comparison", self.next, "State it as a limit.")
@@ -300,9 +303,9 @@ class _Reader:
                 factor /= by.constant
             elif by.slopes and total.slopes:
                 self._refuse(
-                    "a linear constraint", whole,
+                    self.linear, whole,
                     f"Multiply {self.things} by numbers only.",
-                    f"a product of {self.things}",
+                    f"a product of {self.things.replace(' and ', ' or ')}",
                 )  # fmt: skip
             elif by.slopes:
                 factor, total = factor * total.constant, by
@@ -351,26 +354,36 @@ class _Reader:
     def _column(self, token: _Token) -> int:
         if token.word in self.columns:
             return self.columns[token.word]
-        after = self.next
+        if (self.next.kind, self.next.word) == ("sign", "("):
+            return self._function(token)
         plain = [name for name in self.names if not FUNCTION.fullmatch(name)]
-        if (after.kind, after.word) == ("sign", "("):
-            inner, close, *_ = [*self.tokens[self.at + 1 : self.at + 3], after, after]
-            whole = f"{token.word}({inner.word})"
-            if inner.kind == "name" and close.word == ")" and whole in self.columns:
-                self.at += 3
-                return self.columns[whole]
-            called = {n.partition("(")[0] for n in self.names if n not in plain}
-            words = ", ".join(f"{word}()" for word in sorted(called))
-            also = f", and {words} of a prediction," * bool(called)
-            self._refuse(
-                "a linear constraint", token._replace(end=after.end),
-                f"Only + - * / with numbers{also} are understood.", "a function",
-            )  # fmt: skip
         remedy = unknown_name(token.word, plain, self.things)
         if not all(re.fullmatch(PLAIN_NAME, name) for name in plain):
             remedy += " Names with spaces or other signs stand in backticks."
         what = "an input" if self.things == "inputs" else "a prediction or an input"
         return self._refuse(f"the name of {what}", token, remedy)
+
+    def _function(self, token: _Token) -> int:
+        """The column of a function of a prediction; its ``(`` is the next word."""
+        opened = self.next
+        inner, close = [*self.tokens[self.at + 1 : self.at + 3], opened, opened][:2]
+        whole = f"{token.word}({inner.word})"
+        is_call = inner.kind == "name" and (close.kind, close.word) == ("sign", ")")
+        if is_call and whole in self.columns:
+            self.at += 3
+            return self.columns[whole]
+        calls = [name for name in self.names if FUNCTION.fullmatch(name)]
+        words = sorted({name.partition("(")[0] for name in calls})
+        if is_call and token.word in words:
+            known = [name.partition("(")[2].removesuffix(")") for name in calls]
+            remedy = unknown_name(inner.word, list(dict.fromkeys(known)), "predictions")
+            self._refuse("the name of a prediction", inner, remedy)
+        near = difflib.get_close_matches(token.word, words, n=1)
+        remedy = f"Did you mean {near[0]}()? " if near else ""
+        also = ", and " + ", ".join(f"{word}()" for word in words) + " of a prediction,"
+        remedy += f"Only + - * / with numbers{also * bool(words)} are understood."
+        token = token._replace(end=opened.end)
+        return self._refuse(self.linear, token, remedy, "a function")
 
     def _small(self, *numbers: Fraction | int) -> None:
         """Refuse numbers that would take long to compute with."""
@@ -468,7 +481,7 @@ class _Reader:
             self._refuse("<=, >= or ==", token, "Solve once for each side.")
         if token.kind == "sign" and token.word in ("**", "^", "//"):
             self._refuse(
-                "a linear constraint", token,
+                self.linear, token,
                 "Only + - * / with numbers are understood; write numbers out.",
             )  # fmt: skip
         if operand and token.kind == "name" and token.word in JOINING:
@@ -484,12 +497,14 @@ class _Reader:
         self._refuse("a number, an input or (", token, "")
 
     def _refuse_division(self, whole: _Token) -> NoReturn:
-        self._refuse(
-            "a linear constraint", whole,
-            "Multiply both sides by what stands below the line: water/cement <= 0.6 is "
-            "water <= 0.6*cement where cement is positive.",
-            "a division by inputs",
-        )  # fmt: skip
+        remedy = "Divide by numbers only."
+        if self.linear == "a linear constraint":
+            remedy = (
+                "Multiply both sides by what stands below the line: water/cement <= "
+                "0.6 is water <= 0.6*cement where cement is positive."
+            )
+        things = self.things.replace(" and ", " or ")
+        self._refuse(self.linear, whole, remedy, f"a division by {things}")
 
     def _refuse(
         self, expected: str, token: _Token, remedy: str, got: str = ""

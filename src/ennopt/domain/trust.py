@@ -8,6 +8,7 @@
 | ``"hull"`` | in the convex hull of the data: a mixture of rows |
 | ``"mahalanobis"`` | no further from the mean, by covariance, than 95% of the rows |
 | ``Mahalanobis(radius=2)`` | within two standard deviations in every direction |
+| ``"near:radius=0.5,count=3"`` | the same as text, also ``"mahalanobis:radius=2"`` |
 | a list of these | in all of them |
 
 The default radius is the *usual distance* of the data: of all rows, 95% have another
@@ -17,7 +18,7 @@ So a row that was left out of the data would be accepted 95 times in a hundred.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -28,7 +29,9 @@ from ennopt.domain.convex import Ellipsoid, Hull
 from ennopt.domain.data import USUAL_SHARE, Data
 from ennopt.domain.frames import unknown_name
 from ennopt.domain.regions import NearRows
+from ennopt.domain.rows import Rows
 from ennopt.domain.sets import Domain
+from ennopt.domain.statements import stated
 from ennopt.network import Array
 
 
@@ -178,7 +181,7 @@ def trusted(domain: Domain, trust: Any, data: Data | None) -> Domain:
             f"Expected rows of data to trust the model near, got none with trust="
             f"{trust!r:.60}. Pass the rows as data=X (on the command line --data FILE)."
         )
-    for part in parts:
+    for part in map(region_of, parts):
         if isinstance(part, Near):
             domain = _near(domain, part, data)
         elif part == "near":
@@ -195,6 +198,44 @@ def trusted(domain: Domain, trust: Any, data: Data | None) -> Domain:
     return domain
 
 
+def region_of(given: Any) -> Any:
+    """A trust region; a text with numbers becomes what it says, all else stays.
+
+    Examples
+    --------
+    >>> region_of("near:radius=0.3,count=3")
+    Near(radius=0.3, count=3)
+    >>> region_of("mahalanobis:radius=2")
+    Mahalanobis(radius=2.0)
+    >>> region_of("hull")
+    'hull'
+    """
+    if not (isinstance(given, str) and ":" in given):
+        return given
+    name, _, rest = given.partition(":")
+    kinds: dict[str, tuple[Callable[..., Any], dict[str, Callable[[str], Any]]]] = {
+        "near": (Near, {"radius": float, "count": int}),
+        "mahalanobis": (Mahalanobis, {"radius": float}),
+    }
+    wrong = ValueError(
+        "Expected trust with its numbers as near:radius=R,count=N or "
+        f"mahalanobis:radius=R, got {given!r:.60}."
+    )
+    if name not in kinds:
+        raise wrong
+    kind, readers = kinds[name]
+    said: dict[str, Any] = {}
+    for entry in rest.split(","):
+        word, _, number = (part.strip() for part in entry.partition("="))
+        if word not in readers or word in said:
+            raise wrong
+        try:
+            said[word] = readers[word](number)
+        except ValueError:
+            raise wrong from None
+    return kind(**said)
+
+
 def _near(domain: Domain, near: Near, data: Data) -> Domain:
     region = near.region(data, domain).within(domain.lower, domain.upper)
     return replace(domain, regions=(*domain.regions, region))
@@ -206,17 +247,32 @@ def _convex(domain: Domain, region: Hull | Ellipsoid, name: str) -> Domain:
 
 
 def _boxed(domain: Domain, low: Array, high: Array, trust: str) -> Domain:
+    """The part of a domain in a box.
+
+    If the box has no value that a discrete input may take, the input keeps its range
+    and gets the box as a constraint: so the set is empty, and an answer can say why.
+    """
+    values = domain.values
+    lower, upper = np.maximum(domain.lower, low), np.minimum(domain.upper, high)
+    missed = values.discrete & (values.up(lower) > values.down(upper))
     for j, name in enumerate(domain.names):
-        if domain.lower[j] > high[j] or domain.upper[j] < low[j]:
+        if missed[j]:
+            continue
+        if lower[j] > upper[j]:
             raise ValueError(
                 f"Expected bounds that meet the range [{low[j]:g}, {high[j]:g}] of the "
                 f'data, as trust="{trust}" asks, got [{domain.lower[j]:g}, '
                 f"{domain.upper[j]:g}] at input {name}. Widen them, or leave trust out."
             )
+    rows = domain.rows
+    for j in np.flatnonzero(missed).tolist():
+        unit = np.eye(domain.num_inputs)[j]
+        text = f'{stated(unit, low[j], high[j], domain.names)} (trust="{trust}")'
+        rows = rows.and_(Rows(unit[None], low[[j]], high[[j]], (text,)))
     # A new set: its slack is its own.
     return Domain(
-        np.maximum(domain.lower, low), np.minimum(domain.upper, high), domain.names,
-        domain.rows, domain.values, domain.groups, domain.regions, domain.convex,
+        np.where(missed, domain.lower, lower), np.where(missed, domain.upper, upper),
+        domain.names, rows, values, domain.groups, domain.regions, domain.convex,
     )  # fmt: skip
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ennopt.domain.extrapolation import Extrapolation
 from ennopt.network import shown
 from ennopt.pages import told
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import coordinates
 from ennopt.pages.render import filled, page
+from ennopt.question import MORE_ROOM, NOT_NEAR
 from ennopt.result import Result
 
 FILES = {
@@ -18,6 +20,25 @@ FILES = {
     "answer.py": ("Python", "text/x-python; charset=utf-8"),
 }
 """What each answer has: the name of the file, what it is called, and its type."""
+
+
+IN_THE_FORM = {
+    NOT_NEAR: "Ranges and constraints do not seem to contradict each other, but "
+    'nothing near the data meets them: raise "Radius of trust", or loosen them.',
+    MORE_ROOM: 'For answers further from the data raise "Radius of trust".',
+}
+"""Notes that name a keyword, in the words of the form."""
+
+
+def warned(away: Extrapolation) -> list[str]:
+    """Why a prediction may be wrong, and the field that keeps it closer to the data."""
+    if not away.warnings:
+        return []
+    if away.trusted:
+        remedy = 'for a smaller region lower "Radius of trust"'
+    else:
+        remedy = 'to stay close to the data, set "Stay where the data are"'
+    return [*away.warnings, remedy]
 
 
 def content(result: Result, file: str) -> str:
@@ -59,12 +80,12 @@ def _column(name: str, number: int, result: Result) -> dict[str, Any]:
         if result.member_values.size > 1
         else "",
         "near": near,
-        "warnings": [] if away is None else list(away.warnings),
+        "warnings": [] if away is None else warned(away),
         "asked": _asked(result),
         "recipe": told.recipe(result),
         "time": told.seconds_in_words(result.seconds.get("total", 0.0)),
-        "conflict": [shown(str(text)) for text in result.details.get("conflict", ())],
-        "notes": [shown(note) for note in result.notes],
+        "conflict": result.contradictory,
+        "notes": [shown(IN_THE_FORM.get(note, note)) for note in result.notes],
         "point": _point(result),
     }
 

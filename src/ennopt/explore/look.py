@@ -10,15 +10,18 @@ import numpy as np
 
 from ennopt.columns import CHANGES
 from ennopt.domain.extrapolation import Extrapolation
+from ennopt.explore.answers import warned
 from ennopt.explore.form import Inquiry
 from ennopt.explore.subject import Form, written
+from ennopt.met import limits_at, met_at, told_at
 from ennopt.network import Array, shown
 from ennopt.pages import drawn, told
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import Coordinate, coordinates, line, predictions
 from ennopt.pages.render import filled
 from ennopt.problem import Problem
-from ennopt.result import Asked, Result, Status, limits_at, met_at, reported, told_at
+from ennopt.question import measured_range
+from ennopt.result import Asked, Result, Status, reported
 
 STEPS = 200
 """Steps of a slider from end to end."""
@@ -116,7 +119,8 @@ def looked_at(question: Inquiry, x: Array) -> Result:
         asked=Asked(problem, data),
     )
     if data is not None:
-        away = Extrapolation.at(x, value, problem.domain, data)
+        own = measured_range(problem) if problem.is_prediction else None
+        away = Extrapolation.at(x, value, problem.domain, data, own)
         result = replace(result, extrapolation=away)
     probability = reported(result, problem.ensemble.target).probability
     return replace(result, probability=probability)
@@ -157,7 +161,9 @@ def response(question: Inquiry, x: Array) -> str:
         unmet=unmet(result),
         members=drawn.members(result),
         nearest=told.nearest_rows(result),
-        warning=told.warnings(result),
+        warning=None
+        if result.extrapolation is None
+        else [told.sentence(words) for words in warned(result.extrapolation)],
         slices=slices,
         compact=compact,
     )

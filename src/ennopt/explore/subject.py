@@ -10,7 +10,7 @@ from typing import Any
 from ennopt.convert import Loaded
 from ennopt.convert.classes import choose_class
 from ennopt.domain.files import Stated
-from ennopt.domain.trust import Near
+from ennopt.domain.trust import Near, region_of
 from ennopt.domain.where import Place
 from ennopt.pages.coordinates import Coordinate, coordinates
 from ennopt.problem import Problem
@@ -77,7 +77,7 @@ class Subject:
             "risk": "", "risk_number": "", "trust": "", "trust_radius": "",
             "trust_count": "", "time_limit": f"{TIME_LIMIT:g}", "gap": "0.0001",
         }  # fmt: skip
-        for region in self.stated.trust[:1]:
+        for region in map(region_of, self.stated.trust[:1]):
             form["trust"] = "near" if isinstance(region, Near) else str(region)
             if isinstance(region, Near) and isinstance(region.radius, float | int):
                 form["trust_radius"] = f"{region.radius:g}"

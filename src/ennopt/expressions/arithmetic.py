@@ -33,6 +33,22 @@ class Arithmetic:
     def _expression(self) -> Expression:
         raise NotImplementedError
 
+    def named(self, name: str) -> Expression:
+        """The same with a name, by which answers, reports and limits call it.
+
+        Examples
+        --------
+        >>> cost = (3 * Input("cement") + Input("slag")).named("cost")
+        >>> cost
+        cost
+        >>> (cost <= 90).text
+        'cost <= 90'
+        >>> cost + 1  # what is made of it is a sum again
+        3*cement + slag + 1
+        """
+        one = self._expression()
+        return Expression(one.predictions, one.inputs, one.constant, str(name))
+
     def __add__(self, other: object) -> Expression:
         return self._expression().plus(_expression(other, "added"), 1.0)
 
@@ -336,9 +352,10 @@ class Expression(Arithmetic):
         predictions: tuple[tuple[Part, float], ...],
         inputs: Mapping[str, float],
         constant: float,
+        name: str | None = None,
     ) -> None:
         self.predictions, self.inputs = predictions, dict(inputs)
-        self.constant = constant
+        self.constant, self.name = constant, name
 
     def _expression(self) -> Expression:
         return self
@@ -360,6 +377,8 @@ class Expression(Arithmetic):
         return Expression((), {}, 0.0).plus(self, factor)
 
     def __repr__(self) -> str:
+        if self.name is not None:
+            return shown(self.name)
         parts = [(f"{one}", number) for one, number in self.predictions]
         parts += [(shown(name), number) for name, number in self.inputs.items()]
         text = ""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ennopt.convert.verify import Original, has_default_names
 from ennopt.domain import Rows
 from ennopt.expressions.arithmetic import (
+    PREDICTION,
     Arithmetic,
     Condition,
     Deviation,
@@ -113,7 +114,11 @@ def decided(
             )
             for one in found
         ),
-        tuple(functions[: len(goals)]), tuple(told), rows,
+        tuple(
+            replace(function, text="" if f"{goal}" == PREDICTION else f"{goal}")
+            for function, (goal, _) in zip(functions, goals, strict=False)
+        ),
+        tuple(told), rows,
     )  # fmt: skip
 
 

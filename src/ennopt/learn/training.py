@@ -279,7 +279,10 @@ class Scaling:
             folded = folded.fold_output(-span, self.high)
         else:
             folded = folded.fold_output(span, self.low)
-        return replace(folded, lower=self.lower, upper=self.upper)
+        return replace(
+            folded, lower=self.lower, upper=self.upper,
+            target_range=(self.low, self.high),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,17 +14,53 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ennopt.domain import Domain
+from ennopt.domain.regions import NearRows
 from ennopt.domain.statements import stated
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import LinearModel
 from ennopt.milp.solver import TIGHT_TOLERANCE, MilpStatus, SolveOptions
+from ennopt.network import Array
 
 Entry = TypeVar("Entry")
 
 SECONDS = 5.0
-"""Time for the search of a reason. What it finds later is not irreducible, but true."""
+"""Time for the search of a reason. What is left by then is true, but may be more than
+is needed."""
+
+SHOWN_VALUES = 10
+"""Values of a list that a statement shows."""
+
+SOLVES = 2000
+"""Questions to HiGHS, at most: fifty statements that contradict each other, of a
+hundred thousand, take fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a set is empty.
+
+    Parameters
+    ----------
+    statements
+        Constraints as the user stated them, and bounds such as ``"cement <= 540"``,
+        that contradict each other. Nothing if HiGHS, with its tolerance and in its
+        time, cannot tell that the set is empty.
+    is_irreducible
+        Whether every smaller part of them can be met. Not known to be so if the search
+        was stopped at a limit.
+    seconds
+        How long the search took.
+    near_data
+        Whether a region near rows of data is among the statements.
+    """
+
+    statements: tuple[str, ...]
+    is_irreducible: bool
+    seconds: float
+    near_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +73,27 @@ class _Statement:
     upper: int | None = None
 
 
-def conflict(domain: Domain, seconds: float = SECONDS) -> tuple[str, ...]:
+def conflict(domain: Domain, seconds: float = SECONDS, solves: int = SOLVES) -> Reason:
     """Statements that contradict each other, though no part of them does.
 
     Parameters
     ----------
     domain
         A set without points.
-    seconds
-        After this time the statements that are left are returned as they are.
-
-    Returns
-    -------
-    tuple
-        Constraints as the user stated them, and bounds such as ``"cement <= 540"``.
-        Nothing if HiGHS, with its tolerance, cannot tell that the set is empty.
+    seconds, solves
+        After this time, or so many questions to HiGHS, the statements that are left
+        are returned as they are.
 
     Examples
     --------
     >>> mix = Domain([0, 0, 0], [540, 360, 90], ("cement", "slag", "age"))
-    >>> conflict(mix.constrained(["age <= slag", "cement + slag == 2400"]))
+    >>> found = conflict(mix.constrained(["age <= slag", "cement + slag == 2400"]))
+    >>> found.statements
     ('cement + slag == 2400', 'cement <= 540', 'slag <= 360')
     """
     whole = domain.values.whole
-    end = time.perf_counter() + seconds
+    begin = time.perf_counter()
+    asked, is_stopped = 0, False
     # HiGHS has absolute tolerances: every input and every row is measured in its size.
     half = np.where(domain.widths > 0.0, 0.5 * domain.widths, 1.0)
     shift = np.where(whole, np.round(domain.centre), domain.centre)
@@ -72,6 +105,12 @@ def conflict(domain: Domain, seconds: float = SECONDS) -> tuple[str, ...]:
     least, most = rows.least / sizes, rows.most / sizes
 
     def empty(part: Sequence[_Statement]) -> bool:
+        nonlocal asked, is_stopped
+        left = begin + seconds - time.perf_counter()
+        if is_stopped or left <= 0.0 or asked >= solves:
+            is_stopped = True
+            return False  # not known to be empty, so that nothing more is dropped
+        asked += 1
         lower = np.full(domain.num_inputs, -np.inf)
         upper = np.full(domain.num_inputs, np.inf)
         for statement in part:
@@ -84,14 +123,22 @@ def conflict(domain: Domain, seconds: float = SECONDS) -> tuple[str, ...]:
             lower, upper, np.zeros_like(lower), matrix[used],
             lower_rows=least[used], upper_rows=most[used], integer=whole,
         )  # fmt: skip
-        left = end - time.perf_counter()
         options = SolveOptions(time_limit=left, tolerance=TIGHT_TOLERANCE)
-        return Highs().solve(model, options).status is MilpStatus.INFEASIBLE
+        status = Highs().solve(model, options).status
+        is_stopped = status is MilpStatus.TIME_LIMIT
+        return status is MilpStatus.INFEASIBLE
 
+    if alone := of_one_input(domain):
+        taken = time.perf_counter() - begin
+        near = any(one.region is not None for one in alone)
+        return Reason(tuple(one.text for one in alone), True, taken, near)
     statements = _statements(domain)
-    if not empty(statements):
-        return ()
-    return tuple(statement.text for statement in irreducible(statements, empty))
+    found = irreducible(statements, empty) if empty(statements) else []
+    return Reason(
+        tuple(statement.text for statement in found),
+        not is_stopped,
+        time.perf_counter() - begin,
+    )
 
 
 def irreducible(
@@ -129,6 +176,99 @@ def irreducible(
         return [*of_first, *of_second]
 
     return among([], False, list(statements))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfOne:
+    """What one statement says about one input."""
+
+    text: str
+    least: float = -np.inf
+    most: float = np.inf
+    is_kind: bool = False
+    region: NearRows | None = None
+
+
+def of_one_input(domain: Domain) -> list[_OfOne]:
+    """Statements on one input alone that contradict each other, or nothing.
+
+    Unlike HiGHS this knows lists of values and regions near data.
+
+    Examples
+    --------
+    >>> from ennopt.domain.discrete import discretised
+    >>> grades = discretised(Domain([0, 0], [9, 9]), None, {"x1": [2, 4]}, None)
+    >>> found = of_one_input(grades.constrained("2.5 <= x1 <= 3.5"))
+    >>> [one.text for one in found]
+    ['2.5 <= x1 <= 3.5', 'x1 is one of 2, 4']
+    """
+    used = domain.rows.matrix != 0.0
+    alone = used.sum(axis=1) == 1
+    for j in range(domain.num_inputs):
+        said = _said_of(domain, j, np.flatnonzero(alone & used[:, j]))
+
+        def empty(part: Sequence[_OfOne], j: int = j) -> bool:
+            return _is_empty(part, j, domain)
+
+        if empty(said):
+            return irreducible(said, empty)
+    return []
+
+
+def _said_of(domain: Domain, j: int, own: npt.NDArray[np.intp]) -> list[_OfOne]:
+    """What is said of an input alone: constraints (`own`), regions, values, bounds."""
+    rows, name, found = domain.rows, domain.names[j], []
+    for k in own.tolist():
+        slope, slack = float(rows.matrix[k, j]), float(domain.slack[k])
+        ends = ((rows.least[k] - slack) / slope, (rows.most[k] + slack) / slope)
+        found.append(_OfOne(rows.texts[k], min(ends), max(ends)))
+    for region in domain.regions:
+        low, high = float(region.lower[:, j].min()), float(region.upper[:, j].max())
+        text = f"{name} close to rows of data, which takes it to [{low:g}, {high:g}]"
+        found.append(_OfOne(text, region=region))
+    low, high = float(domain.lower[j]), float(domain.upper[j])
+    listed = domain.values.lists[j]
+    if listed is not None and low < high:
+        listed = listed[(listed >= low) & (listed <= high)]
+        told = ", ".join(f"{at:g}" for at in listed[:SHOWN_VALUES])
+        more = len(listed) - SHOWN_VALUES
+        told += f" and {more} more" if more > 0 else ""
+        return [*found, _OfOne(f"{name} is one of {told}", low, high, is_kind=True)]
+    if low == high:
+        text = stated(np.ones(1), low, high, [name])
+        return [*found, _OfOne(text, low, high)]
+    if domain.values.whole[j]:
+        found.append(_OfOne(f"{name} is a whole number", is_kind=True))
+    return [
+        *found,
+        _OfOne(stated(np.ones(1), low, np.inf, [name]), least=low),
+        _OfOne(stated(np.ones(1), -np.inf, high, [name]), most=high),
+    ]
+
+
+def _is_empty(part: Sequence[_OfOne], j: int, domain: Domain) -> bool:
+    """Whether it is sure that no number is what all of these say of input `j`."""
+    least = max((one.least for one in part), default=-np.inf)
+    most = min((one.most for one in part), default=np.inf)
+    values = domain.values.reordered([j]) if any(one.is_kind for one in part) else None
+
+    def met(low: Array, high: Array) -> npt.NDArray[np.bool_]:
+        """Which intervals, (num_intervals,), hold a number."""
+        if values is not None:
+            low, high = values.up(low[:, None])[:, 0], values.down(high[:, None])[:, 0]
+        return np.asarray(low <= high)
+
+    if not met(np.array([least]), np.array([most]))[0]:
+        return True
+    return any(
+        met(
+            np.maximum(one.region.lower[:, j], least),
+            np.minimum(one.region.upper[:, j], most),
+        ).sum()
+        < one.region.count
+        for one in part
+        if one.region is not None
+    )
 
 
 def _statements(domain: Domain) -> list[_Statement]:

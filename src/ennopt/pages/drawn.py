@@ -32,6 +32,7 @@ from ennopt.pages.coordinates import (
     plane,
 )
 from ennopt.pages.told import predicted
+from ennopt.problem import Problem
 from ennopt.result import Event, Result
 
 MOST_LINES = 12
@@ -200,7 +201,7 @@ def distances(result: Result) -> list[Chart]:
     target = asked.data.target
     if target is not None:
         title = "The prediction among what was measured"
-        charts.append(_histogram(title, target, result.value))
+        charts.append(_histogram(title, target, predicted(result)))
     own, others = mahalanobis(result.x, asked.data)
     title = "Mahalanobis distance from the mean"
     return [*charts, _histogram(title, others, own)]
@@ -283,29 +284,49 @@ def _share(share: float) -> str:
 # Slices.
 
 
-def lines(result: Result) -> list[Line]:
-    """Slices through the answer along each input, those with most influence first."""
+def lines(result: Result, problem: Problem | None = None) -> list[Line]:
+    """Slices through the answer along each input, those with most influence first.
+
+    Of what was optimized, or of the goal of another problem over the same inputs.
+    """
     if result.asked is None or result.x is None:
         return []
-    problem = result.asked.problem
+    problem = result.asked.problem if problem is None else problem
     found = [line(problem, coordinate, result.x) for coordinate in coordinates(problem)]
     moving = [one for one in found if one is not None]
     return sorted(moving, key=lambda one: -one.influence)[:MOST_LINES]
 
 
-def slices(result: Result, shown_lines: Sequence[Line]) -> list[Chart]:
-    """Each line as a chart; all have the same heights, so that they compare."""
+def slices(
+    result: Result,
+    shown_lines: Sequence[Line],
+    problem: Problem | None = None,
+    levels: Sequence[tuple[float, str]] = (),
+) -> list[Chart]:
+    """Each line as a chart; all have the same heights, so that they compare.
+
+    `problem` is the one whose goal the lines are of; `levels` are limits on it, each
+    with its words.
+    """
     asked = result.asked
     if asked is None or not shown_lines:
         return []
-    target = None if asked.data is None else asked.data.target
+    problem = asked.problem if problem is None else problem
+    target = None
+    if asked.data is not None and problem.is_prediction:
+        target = asked.data.target
     heights = [one.members for one in shown_lines] + [one.values for one in shown_lines]
     every = np.concatenate([each.ravel() for each in heights])
     ends = [np.nanmin(every), np.nanmax(every)]
     if target is not None:
         ends += [target.min(), target.max()]
+    ends += [level for level, _ in levels]
     reach = widened(float(min(ends)), float(max(ends)), 0.04)
-    return [_slice(one, reach, result, target) for one in shown_lines]
+    charts = [_slice(one, reach, result, target) for one in shown_lines]
+    for chart in charts:
+        for level, words in levels:
+            chart.level("asked", level, words)
+    return charts
 
 
 def _slice(

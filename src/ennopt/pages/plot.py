@@ -12,7 +12,7 @@ from ennopt.extras import require
 from ennopt.network import Array, shown
 from ennopt.pages import drawn
 from ennopt.pages.coordinates import Line
-from ennopt.pages.told import predicted
+from ennopt.pages.told import objective, predicted
 from ennopt.result import Result
 
 VALUE, BOUND, MEMBER = "#0b7a70", "#b4501f", "#7f93a8"
@@ -94,7 +94,8 @@ def _slice(one: Line, result: Result, axes: Any) -> None:
     asked = result.asked
     assert asked is not None
     data, at = asked.data, one.at
-    if data is not None and data.target is not None:
+    measured = asked.problem.is_prediction and data is not None
+    if measured and data is not None and data.target is not None:
         across = one.coordinate.told(data.rows)
         axes.plot(across, data.target, ".", ms=2, color=MEMBER, alpha=0.3, zorder=0)
     look = "o" if one.labels else "-"
@@ -130,7 +131,7 @@ def _convergence(result: Result, axes: Any) -> None:
         numbers = np.array([getattr(event, name) for event in moments])
         known = np.where(np.isfinite(numbers), numbers, np.nan)
         axes.step(times, known, where="post", color=look, label=name)
-    axes.set(xlabel="seconds", ylabel="prediction")
+    axes.set(xlabel="seconds", ylabel=objective(result))
     axes.set_title("Value and bound", fontsize="medium")
     axes.legend(frameon=False)
 

@@ -11,6 +11,7 @@ from ennopt.network import shown
 from ennopt.pages import drawn, told
 from ennopt.pages.charts import compact
 from ennopt.pages.coordinates import has_equations
+from ennopt.pages.limited import limited
 from ennopt.pages.repeat import repeat
 from ennopt.result import Result
 from ennopt.version import VERSION
@@ -47,6 +48,7 @@ def page(result: Result) -> str:
     asked = result.asked
     shown_lines = drawn.lines(result)
     shown_planes = drawn.planes(result, shown_lines)
+    beside = limited(result)
     weights = () if asked is None else asked.problem.ensemble.weights
     return filled(
         "report.html",
@@ -54,10 +56,16 @@ def page(result: Result) -> str:
         result=result,
         verdict=told.verdict(result),
         is_prediction=told.is_prediction(result),
-        tiles=told.tiles(result),
+        objective=told.objective(result),
+        tiles=[*told.tiles(result), *(one.tile for one in beside)],
+        limited=[
+            {"name": one.name, "tile": one.tile, "slices": one.slices(result)}
+            for one in beside
+        ],
         warning=told.warnings(result),
         recipe=told.recipe(result),
         members=drawn.members(result),
+        members_of=shown(str(result.details.get("members_of", ""))),
         weights=[compact(float(weight)) for weight in weights],
         convergence=drawn.convergence(result),
         nearest=told.nearest_rows(result),
@@ -73,7 +81,7 @@ def page(result: Result) -> str:
         total=told.seconds_in_words(result.seconds.get("total", 0.0)),
         repeat=None if asked is None else repeat(asked, result.sense),
         facts=told.facts(result),
-        conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
+        conflict=result.contradictory,
         made=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         version=VERSION,
         compact=compact,
@@ -90,6 +98,6 @@ def card(result: Result) -> str:
         warning=told.warnings(result),
         recipe=told.recipe(result),
         held=told.held_by(result),
-        conflict=[shown(str(text)) for text in result.details.get("conflict", ())],
+        conflict=result.contradictory,
         compact=compact,
     )

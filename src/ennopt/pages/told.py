@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ennopt.domain import Domain
 from ennopt.log import as_time
 from ennopt.network import Array, shown
 from ennopt.pages.charts import compact
@@ -44,6 +45,13 @@ def is_prediction(result: Result) -> bool:
     return result.asked is None or result.asked.problem.is_prediction
 
 
+def objective(result: Result) -> str:
+    """What the value is: a prediction, or what the user called it."""
+    if name := result.details.get("objective"):
+        return shown(str(name))
+    return "prediction" if is_prediction(result) else "objective"
+
+
 def predicted(result: Result) -> float:
     """What the model predicts at the answer, whatever is optimized."""
     if result.asked is None or is_prediction(result) or result.x is None:
@@ -58,11 +66,21 @@ def verdict(result: Result) -> Verdict:
     largest, limit = {
         "max": ("Largest", "exceed"), "min": ("Smallest", "fall below"),
     }[result.sense]  # fmt: skip
-    largest += " prediction" if is_prediction(result) else " objective"
+    largest += f" {objective(result)}"
+    if result.status is Status.INFEASIBLE and "unreached" in result.details:
+        missed = "; ".join(shown(str(text)) for text in result.details["unreached"])
+        return Verdict(
+            "empty", "Out of reach", "No input meets the limits", "",
+            "There are inputs that satisfy every bound and constraint, but none of "
+            f"them meets {missed}: that is proved.",
+        )  # fmt: skip
     if result.status is Status.INFEASIBLE:
+        what = "bound and constraint"
+        if "limited" in result.details:
+            what = "bound, constraint and limit"
         return Verdict(
             "empty", "Nothing is allowed", "No input satisfies everything", "",
-            "No input satisfies every bound and constraint at once: that is proved.",
+            f"No input satisfies every {what} at once: that is proved.",
         )  # fmt: skip
     proof = "Nothing is proved about how good another input can be."
     if math.isfinite(result.bound):
@@ -125,7 +143,9 @@ def tiles(result: Result) -> list[dict[str, str]]:
     limit = {"max": "exceed", "min": "fall below"}[result.sense]
     found = [{
         "name": "Value found", "number": compact(result.value, 7),
-        "words": "what the model predicts for the recipe" if is_prediction(result)
+        "words": f"{objective(result)} at the recipe"
+        if "objective" in result.details
+        else "what the model predicts for the recipe" if is_prediction(result)
         else "what was optimized, at the recipe",
     }]  # fmt: skip
     if result.probability is not None:
@@ -152,10 +172,16 @@ def tiles(result: Result) -> list[dict[str, str]]:
     if members.size > 1:
         found.append({
             "name": "Members disagree by", "number": compact(result.member_std, 3),
-            "words": f"standard deviation of {members.size} predictions, "
+            "words": f"standard deviation of {members.size} {_whose(result)}, "
             f"{compact(members.min())} to {compact(members.max())}",
         })  # fmt: skip
     return found
+
+
+def _whose(result: Result) -> str:
+    """Whose predictions are told, if there are several that it could be."""
+    name = result.details.get("members_of")
+    return f"predictions of {shown(str(name))}" if name else "predictions"
 
 
 def recipe(result: Result) -> list[dict[str, Any]]:
@@ -165,7 +191,7 @@ def recipe(result: Result) -> list[dict[str, Any]]:
     told = {name: _as_told(at) for name, at in (result.inputs or {}).items()}
     if result.asked is None:
         return [{"name": shown(name), "at": at} for name, at in told.items()]
-    domain = result.asked.problem.domain
+    domain, narrowed_by = _narrowed(result.asked.problem.domain, result.x)
     rows = []
     for coordinate in coordinates(result.asked.problem):
         row: dict[str, Any] = {
@@ -183,8 +209,34 @@ def recipe(result: Result) -> list[dict[str, Any]]:
         else:
             count = len(coordinate.choices(domain, 0))
             row["kind"] = "fixed" if count == 1 else f"one of {count}"
+        by = [text for j in coordinate.inputs for text in narrowed_by.get(j, ())]
+        if by:
+            row["by"] = by
         rows.append(row)
     return rows
+
+
+def _narrowed(domain: Domain, x: Array) -> tuple[Domain, dict[int, list[str]]]:
+    """The ranges that constraints on one input alone leave, and these constraints.
+
+    The answer is in them, however it was rounded.
+    """
+    rows = domain.rows
+    lower, upper = domain.lower.copy(), domain.upper.copy()
+    by: dict[int, list[str]] = {}
+    for slopes, least, most, text in zip(
+        rows.matrix, rows.least, rows.most, rows.texts, strict=True
+    ):
+        (used,) = np.nonzero(slopes)
+        if used.size != 1:
+            continue
+        j = int(used[0])
+        low, high = sorted((least / slopes[j], most / slopes[j]))
+        if low > lower[j] or high < upper[j]:
+            by.setdefault(j, []).append(shown(" ".join(text.split())))
+        lower[j], upper[j] = max(lower[j], low), min(upper[j], high)
+    lower, upper = np.minimum(lower, x), np.maximum(upper, x)
+    return Domain(lower, upper, domain.names, values=domain.values), by
 
 
 def _as_told(at: Any) -> str:
@@ -216,7 +268,7 @@ def warnings(result: Result) -> dict[str, Any] | None:
     if away is None or not away.warnings:
         return None
     return {
-        "sentences": [_sentence(words) for words in away.warnings],
+        "sentences": [sentence(words) for words in away.warnings],
         "keyword": away.keyword,
         "trusted": away.trusted,
         "ends": len(away.at_bounds),
@@ -224,7 +276,8 @@ def warnings(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
+    """Words that begin large and end with a point."""
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 

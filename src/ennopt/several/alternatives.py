@@ -21,10 +21,11 @@ from ennopt.canonical import Canonical
 from ennopt.columns import Number
 from ennopt.domain import Domain
 from ennopt.domain.frames import unknown_name
+from ennopt.met import told_at
 from ennopt.network import Array, shown
 from ennopt.problem import Problem, Sense
 from ennopt.question import Posed, Question, Words
-from ennopt.result import Progress, Result, Status, told_at
+from ennopt.result import Progress, Result, Status
 from ennopt.several.series import Series, Told, frame_of, known
 
 COUNT, DISTANCE = 3, 0.1

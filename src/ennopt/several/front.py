@@ -76,7 +76,8 @@ class Front(Told):
     names, senses
         Of the first and the second objective.
     points
-        None is better than another one in both objectives; sorted by the first.
+        None is better than another one in both objectives, and no two are equal within
+        the gap in both; sorted by the first.
     empty
         What is proved to be out of reach.
     status
@@ -263,18 +264,26 @@ def pareto(
     >>> front.proved, front.values.round(2).tolist()
     (True, [[0.0, 0.0], [0.75, 1.5], [1.5, 2.25], [3.0, 3.0]])
     """
+    goals = paired(objectives, senses)
     if names is None:
-        names = [_named(goal, k) for k, goal in enumerate(objectives)]
-    question = Question.of(paired(objectives, senses), domain, said, "pareto")
+        names = [_named(goal, k) for k, (goal, _) in enumerate(goals)]
+    question = Question.of(goals, domain, said, "pareto")
     return find_front(question, points, names)
 
 
-def paired(objectives: Sequence[Any], senses: Sequence[Any]) -> list[tuple[Any, Sense]]:
+def paired(objectives: Any, senses: Sequence[Any]) -> list[tuple[Any, Sense]]:
     """Two objectives with their senses, or an error."""
-    if len(objectives) != 2 or len(senses) != 2:
+    count = len(objectives) if isinstance(objectives, list | tuple) else 1
+    if count != 2:
         raise ValueError(
-            f"Expected two objectives and two senses, got {len(objectives)} and "
-            f"{len(senses)}."
+            f"Expected two objectives, got {'one' if count == 1 else count}. Pass a "
+            "pair such as (strength, cost); for one objective call maximize or "
+            "minimize."
+        )
+    if len(senses) != 2 or isinstance(senses, str):
+        raise ValueError(
+            f"Expected two senses, one for each objective, got {senses!r:.60}. Pass a "
+            'pair such as ("max", "min").'
         )
     for sense in senses:
         if sense not in ("max", "min"):
@@ -469,7 +478,11 @@ class _Search:
         return Status.OPTIMAL
 
     def _kept(self) -> list[_Found]:
-        """Points of which none is dominated by another one, or close to it."""
+        """Points of which none is dominated by another one, or close to it.
+
+        Of points that are close, a proved one stays rather than one that is not, and an
+        end of the front, which is the best of its objective, rather than another one.
+        """
         kept: list[_Found] = []
         for point in sorted(self.found, key=lambda p: (-p[0], -p[1])):
             if not kept or point[1] > kept[-1][1]:
@@ -479,18 +492,29 @@ class _Search:
         widths = np.ptp(np.array([p[:2] for p in kept]), axis=0)
         step = min(CLOSEST, 0.25 / self.wanted) * widths
         apart: list[_Found] = []
-        for k, point in enumerate(kept):
-            last = k == len(kept) - 1
-            if apart and (np.abs(np.subtract(point[:2], apart[-1][:2])) <= step).all():
-                if last and len(apart) > 1:
-                    apart[-1] = point  # the ends are the best of each objective
-                continue
-            apart.append(point)
+        ends = (kept[0], kept[-1])
+        order = sorted(kept, key=lambda p: (not p.result.proved, p not in ends))
+        for point in order:
+            if not any(self._is_close(point[:2], p[:2], step) for p in apart):
+                apart.append(point)
+        apart.sort(key=lambda p: -p.level)
         while len(apart) > max(2, self.wanted):  # those that say least
             places = np.array([p[:2] for p in apart]) / np.where(widths, widths, 1.0)
             steps = np.abs(np.diff(places, axis=0)).sum(axis=1)
             apart.pop(1 + int(np.argmin(steps[1:] + steps[:-1])))
         return apart
+
+    def _is_close(
+        self, one: Sequence[float], two: Sequence[float], step: Array | float = 0.0
+    ) -> bool:
+        """Whether two points of the plane differ in neither objective.
+
+        A difference counts if it is larger than `step` and than the gap: within the gap
+        a smaller value counts as optimal, so that nobody knows which one is better.
+        """
+        size = np.maximum(np.abs(one), np.abs(two))
+        least = np.maximum(step, self.series.running.tools.limits.gap * size)
+        return bool((np.abs(np.subtract(one, two)) <= least).all())
 
     def _next(self) -> float | None:
         """The level at which most is unknown; ``None`` when enough is known."""
@@ -506,7 +530,10 @@ class _Search:
         points, parts = np.array([p[:2] for p in self.found]), np.array(self.parts)
         for box in _unknown(points, parts, float(low[0]), float(high[0])):
             wide = (box.to - box.since) / widths[0]
-            tall = (min(box.most, high[1]) - box.least) / widths[1]
+            most = min(box.most, float(high[1]))
+            tall = (most - box.least) / widths[1]
+            if self._is_close((box.since, box.least), (box.to, most)):
+                continue
             if min(wide, tall) > RESOLUTION and wide * tall > best:
                 best, at = wide * tall, self._placed(box, float(widths[0]))
         return at

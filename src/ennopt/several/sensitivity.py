@@ -9,10 +9,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ennopt.met import Met, limits_at
 from ennopt.network import Array, Ensemble, shown
 from ennopt.problem import Combination, Problem, Sense
 from ennopt.question import Posed, Question, Words
-from ennopt.result import Met, Result, Status, limits_at
+from ennopt.result import Result, Status
 from ennopt.several.series import Series, Told, frame_of, known
 
 
@@ -138,7 +139,7 @@ class Sensitivity(Told):
         for row, moved in zip(self.rows, self.moved, strict=True):
             table.append(
                 (
-                    f"{shown(row.model)}, member {row.member}",
+                    f"{shown(row.model)}, member {row.member + 1}",
                     f"{row.result.value:.6g}" if row.result.x is not None else "-",
                     f"{row.value:.6g}",
                     f"{row.regret:.3g}" if math.isfinite(row.regret) else "-",
