@@ -12,7 +12,8 @@ import ennopt
 
 ROOT = Path(ennopt.__file__).parent
 ROOMS = [
-    "version", "extras", "options", "activations", "columns", "targets", "network",
+    "clock", "version", "extras", "options", "activations", "columns", "targets",
+    "network",
     "npz", "sealed",
     "risk", "weighting", "domain", "problem", "bounds", "canonical", "met", "result",
     "log", "interrupts", "checkpoint",

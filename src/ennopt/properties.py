@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.api import solve
 from ennopt.convert import load_with_original
 from ennopt.convert.verify import Loaded
@@ -81,7 +81,7 @@ def check_property(
     >>> check_property(absolute, Property.of(text.format(0.5))).verdict
     'violated'
     """
-    end = time.perf_counter() + (np.inf if time_limit is None else time_limit)
+    end = clock.now() + (np.inf if time_limit is None else time_limit)
     wanted = stated if isinstance(stated, Property) else Property.read(stated)
     loaded = load_with_original(model)
     ensemble = loaded.ensemble
@@ -116,14 +116,14 @@ def _case(
     counter = itertools.count()
     waiting: list[tuple[float, int, Domain]] = [(-np.inf, next(counter), domain)]
     while waiting:
-        if time.perf_counter() >= end:
+        if clock.now() >= end:
             return PropertyResult(UNKNOWN, reason="the time limit was reached")
         _, _, box = heapq.heappop(waiting)
         worst = np.inf
         nodes = None if len(sides) == 1 else BOX_NODES
         for row, side in zip(matrix, sides, strict=True):
             problem = Problem(loaded.ensemble, box, "min", row)
-            left = end - time.perf_counter()
+            left = end - clock.now()
             if left <= 0:
                 worst = np.inf
                 break
@@ -162,7 +162,7 @@ def _case(
 
 def _best(loaded: Loaded, box: Domain, row: Array, end: float) -> Array | None:
     """The point that satisfies a constraint best: its margin may survive float32."""
-    left = end - time.perf_counter()
+    left = end - clock.now()
     if left <= 0:
         return None
     limit = None if np.isinf(left) else left

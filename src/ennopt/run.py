@@ -14,7 +14,6 @@ import os
 import platform
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     BrokenExecutor,
@@ -32,6 +31,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.canonical import Canonical, Feature, UnsupportedProblemError
 from ennopt.checkpoint import Checkpoint, Whole
 from ennopt.interrupts import Ears
@@ -363,7 +363,7 @@ class Run:
         self.notes: list[str] = []
         self.libraries: list[str] = ["numpy"]
         self._phase = ""
-        self._start = self._turned = time.perf_counter()
+        self._start = self._turned = clock.now()
         self._reported = -np.inf
         self._interrupted = False
         self._ears = Ears(self.interrupt)
@@ -395,7 +395,7 @@ class Run:
 
     def elapsed(self) -> float:
         """Seconds since the run began."""
-        return time.perf_counter() - self._start
+        return clock.now() - self._start
 
     def remaining(self) -> float:
         """Seconds left, never negative, perhaps infinite."""
@@ -412,7 +412,7 @@ class Run:
             self._turn_to(outer)
 
     def _turn_to(self, name: str) -> None:
-        now = time.perf_counter()
+        now = clock.now()
         if self._phase:
             spent = now - self._turned
             self.phases[self._phase] = self.phases.get(self._phase, 0.0) + spent

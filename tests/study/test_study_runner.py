@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ennopt import clock
 from ennopt.learn.functions import FUNCTIONS
 from ennopt.network import read_npz
 from ennopt.study import executors, work
@@ -464,3 +465,37 @@ def test_the_smoke_profile_of_the_paper_s_study_fills_every_item(tmp_path):
         "reading.md",
     }
     assert len(ORDER) == 13
+
+
+def test_a_run_by_processor_time_spends_none_while_the_machine_does_other_work(folder):
+    """Seconds recorded by a run beside others are those that its process used."""
+    file = folder / "study.toml"
+    line = "[experiments.compare]"
+    file.write_text(file.read_text().replace(line, f'{line}\nseconds_of = "processor"'))
+    tally, _ = run_all(folder, Local(4))
+    assert len(tally.results.done) == 6
+    for run in tally.results.done:
+        assert run["seconds_of"] == "processor"
+    (experiment,) = tally.results.plan["experiments"]
+    assert experiment["seconds_of"] == "processor"
+    page = make_report(tally.results).write(folder / "out").read_text()
+    assert "of the processor" in page
+    assert clock.seconds_of() == "wall"  # here nothing has changed
+
+
+def test_the_clock_of_the_processor_stands_still_in_sleep():
+    code = (
+        "import time; from ennopt import clock; clock.count_processor_time(); "
+        "begin = clock.now(); time.sleep(0.3); print(clock.now() - begin < 0.1)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "True\n"
+
+
+def test_a_cluster_refuses_to_count_processor_time(folder):
+    tasks = tasks_of(read_study(folder / "study.toml"), folder)
+    counted = [replace(task, seconds_of="processor") for task in tasks]
+    with pytest.raises(ValueError, match="Expected --executor local:N"):
+        list(executor_named("dask:1").execute(counted, lambda task: None))

@@ -87,6 +87,8 @@ def test_a_quality_experiment_has_one_method():
         ({"instances": {"members": 3}}, "list of whole numbers"),
         ({"seeds": [True]}, "whole number"),
         ({"threads": 0}, "whole number >= 1"),
+        ({"seconds_of": "day"}, "wall, processor, got 'day'"),
+        ({"seconds_of": "processor", "threads": 2}, "one thread where seconds_of"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(changes, message):

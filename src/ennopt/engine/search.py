@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.canonical import Canonical, Feature
 from ennopt.checkpoint import CheckpointError, State
 from ennopt.engine.restore import RESTORED, restore_best
@@ -260,10 +260,10 @@ class Engine(abc.ABC):
                 starts = np.concatenate([starts, more])
             if run.x is not None:
                 starts = np.concatenate([run.x[None], starts])
-            end = time.perf_counter() + VALUES_SHARE * run.remaining()
+            end = clock.now() + VALUES_SHARE * run.remaining()
 
             def stop() -> bool:
-                return halted(run) or time.perf_counter() >= end
+                return halted(run) or clock.now() >= end
 
             if run.problem.is_sum:
                 first_values(run.problem, starts, self.polished, run.offer, stop)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import heapq
 import math
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.canonical import Canonical
 from ennopt.engine.nodes import Fate
 from ennopt.engine.values import apart
@@ -387,8 +387,8 @@ class PlainTree:
 
         `bytes`, `dive` and `threads` are the compiled tree's; here they are ignored.
         """
-        done, end = 0, time.perf_counter() + seconds
-        while self._heap and done < nodes and time.perf_counter() < end:
+        done, end = 0, clock.now() + seconds
+        while self._heap and done < nodes and clock.now() < end:
             before = self.value
             most = math.ceil(min(self._scheme.batch, nodes - done))
             done += self._explore_batch(most)

@@ -8,7 +8,6 @@ smaller part of it can be met. HiGHS says of a part whether it can be met; Quick
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ennopt import clock
 from ennopt.domain import Domain
 from ennopt.domain.regions import NearRows
 from ennopt.domain.statements import stated
@@ -92,7 +92,7 @@ def conflict(domain: Domain, seconds: float = SECONDS, solves: int = SOLVES) -> 
     ('cement + slag == 2400', 'cement <= 540', 'slag <= 360')
     """
     whole = domain.values.whole
-    begin = time.perf_counter()
+    begin = clock.now()
     asked, is_stopped = 0, False
     # HiGHS has absolute tolerances: every input and every row is measured in its size.
     half = np.where(domain.widths > 0.0, 0.5 * domain.widths, 1.0)
@@ -106,7 +106,7 @@ def conflict(domain: Domain, seconds: float = SECONDS, solves: int = SOLVES) -> 
 
     def empty(part: Sequence[_Statement]) -> bool:
         nonlocal asked, is_stopped
-        left = begin + seconds - time.perf_counter()
+        left = begin + seconds - clock.now()
         if is_stopped or left <= 0.0 or asked >= solves:
             is_stopped = True
             return False  # not known to be empty, so that nothing more is dropped
@@ -129,7 +129,7 @@ def conflict(domain: Domain, seconds: float = SECONDS, solves: int = SOLVES) -> 
         return status is MilpStatus.INFEASIBLE
 
     if alone := of_one_input(domain):
-        taken = time.perf_counter() - begin
+        taken = clock.now() - begin
         near = any(one.region is not None for one in alone)
         return Reason(tuple(one.text for one in alone), True, taken, near)
     statements = _statements(domain)
@@ -137,7 +137,7 @@ def conflict(domain: Domain, seconds: float = SECONDS, solves: int = SOLVES) -> 
     return Reason(
         tuple(statement.text for statement in found),
         not is_stopped,
-        time.perf_counter() - begin,
+        clock.now() - begin,
     )
 
 

@@ -11,13 +11,13 @@ import functools
 import math
 import os
 import queue
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.extras import require
 from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.solver import (
@@ -76,7 +76,7 @@ class Gurobi:
         demand(self, model, options, hooks)
         if options.time_limit <= 0:
             return MilpResult(MilpStatus.TIME_LIMIT)
-        begin = time.perf_counter()
+        begin = clock.now()
         gurobipy = require("gurobipy", "gurobi")
         with _environment() as env, gurobipy.Model(env=env) as solver:
             session = _Session(gurobipy, solver, model, options, hooks)
@@ -264,14 +264,14 @@ class _Session:
         if self.error is not None:
             raise self.error
         if self.failure:
-            seconds = time.perf_counter() - begin
+            seconds = clock.now() - begin
             return MilpResult(
                 MilpStatus.FAILED, seconds=seconds, cuts=self.cuts, message=self.failure
             )
         solver, model = self.solver, self.model
         word = _word(self.grb, solver.Status)
         status = STATUSES.get(word, MilpStatus.FAILED)
-        seconds = time.perf_counter() - begin
+        seconds = clock.now() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
             if self.full or 0 < self.options.survey <= len(self.points):
                 status = MilpStatus.NODE_LIMIT

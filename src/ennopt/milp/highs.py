@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.milp.model import LinearModel
 from ennopt.milp.solver import (
     PROGRESS_SECONDS,
@@ -73,7 +73,7 @@ class Highs:
         demand(self, model, options, hooks)
         if options.time_limit <= 0:
             return MilpResult(MilpStatus.TIME_LIMIT)
-        begin = time.perf_counter()
+        begin = clock.now()
         solver = _loaded(model)
         _configure(solver, options)
         if hooks.start is not None:
@@ -129,7 +129,7 @@ class HotLp:
         self, objective: Array, offset: float = 0.0, seconds: float = math.inf
     ) -> MilpResult:
         """The largest value of ``objective @ v + offset``; the bound is rigorous."""
-        begin = time.perf_counter()
+        begin = clock.now()
         if seconds <= 0:
             return MilpResult(MilpStatus.TIME_LIMIT)
         solver = self._solver
@@ -249,7 +249,7 @@ def _result(
 ) -> MilpResult:
     word = solver.getModelStatus().name
     status = STATUSES.get(word, MilpStatus.FAILED)
-    seconds = time.perf_counter() - begin
+    seconds = clock.now() - begin
     late = seconds >= options.time_limit
     if status is MilpStatus.INTERRUPTED and late and not stopped:
         status = MilpStatus.TIME_LIMIT

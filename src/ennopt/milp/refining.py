@@ -10,12 +10,12 @@ cuts of its last solution added, until its solution obeys them all.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.milp.highs import Highs
 from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.scaling import ScaledModel
@@ -107,11 +107,11 @@ def _in_rounds(
     note: Callable[[Array], object],
 ) -> MilpResult:
     """Solve, add the cuts of the solution, and again."""
-    begin, nodes, made = time.perf_counter(), 0, scaled.formulation
+    begin, nodes, made = clock.now(), 0, scaled.formulation
     bound = np.inf
 
     def left() -> float:
-        return options.time_limit - (time.perf_counter() - begin)
+        return options.time_limit - (clock.now() - begin)
 
     def told(moment: MilpProgress) -> object:
         assert hooks.progress is not None
@@ -148,7 +148,7 @@ def _in_rounds(
         if found.bound - value <= slack and model.violation(at) <= OBEYED:
             break  # the point that it stands for is as good, and obeys all cuts
         model = model.with_inequalities(cuts)
-    return replace(found, nodes=nodes, seconds=time.perf_counter() - begin)
+    return replace(found, nodes=nodes, seconds=clock.now() - begin)
 
 
 def _violated(

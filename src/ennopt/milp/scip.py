@@ -7,7 +7,6 @@ brings (9 to 50 times fewer nodes per second were measured).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.extras import require
 from ennopt.milp.model import Inequality, LinearModel
 from ennopt.milp.solver import (
@@ -84,7 +84,7 @@ class Scip:
         demand(self, model, options, hooks)
         if options.time_limit <= 0:
             return MilpResult(MilpStatus.TIME_LIMIT)
-        begin = time.perf_counter()
+        begin = clock.now()
         pyscipopt = require("pyscipopt", "scip")
         solver = pyscipopt.Model()
         try:
@@ -170,6 +170,8 @@ class _Session:
             "numerics/dualfeastol": min(1e-7, options.tolerance),
             "randomization/randomseedshift": options.seed % 2**31,
         }
+        if clock.seconds_of() == "processor":
+            settings["timing/clocktype"] = 1
         if math.isfinite(options.time_limit):
             settings["limits/time"] = options.time_limit
         if math.isfinite(options.node_limit):
@@ -332,12 +334,12 @@ class _Session:
         if self.error is not None:
             raise self.error
         if self.failure:
-            seconds = time.perf_counter() - begin
+            seconds = clock.now() - begin
             return MilpResult(MilpStatus.FAILED, seconds=seconds, message=self.failure)
         solver, model = self.solver, self.model
         word = solver.getStatus()
         status = STATUSES.get(word, MilpStatus.FAILED)
-        seconds = time.perf_counter() - begin
+        seconds = clock.now() - begin
         if status is MilpStatus.INTERRUPTED and not (interrupted or self.stopped):
             if self.full or 0 < self.options.survey <= len(self.points):
                 status = MilpStatus.NODE_LIMIT

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
+
+from ennopt import clock
 
 WAKE_SECONDS = 0.1
 GRACE_SECONDS = 0.5
@@ -42,7 +43,7 @@ def watched(
         finally:
             done.set()
 
-    begin = time.perf_counter()
+    begin = clock.now()
     interrupted = False
     thread = threading.Thread(target=body, name="ennopt-solver", daemon=True)
     try:
@@ -50,7 +51,7 @@ def watched(
         while not done.is_set():
             try:
                 done.wait(WAKE_SECONDS)
-                late = time.perf_counter() - begin > time_limit + GRACE_SECONDS
+                late = clock.now() - begin > time_limit + GRACE_SECONDS
                 if (interrupted or late) and not done.is_set():
                     stop()
             except KeyboardInterrupt:

@@ -9,11 +9,11 @@ the root instead.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.milp.cuts import BendersCuts, IdealCuts
 from ennopt.milp.formulation import Formulation
@@ -118,7 +118,7 @@ def root_rounds(
     seconds
         Time limit.
     """
-    begin = time.perf_counter()
+    begin = clock.now()
     relaxed, source = formulation.model.relaxed(), IdealCuts(formulation, violation)
     found = _solved(relaxed, seconds)
     before = after = found.bound_of_feasible
@@ -126,7 +126,7 @@ def root_rounds(
     done = 0
     while found.x is not None and done < rounds and len(cuts) < limit:
         new = source.separate(found.x)[: limit - len(cuts)]
-        left = seconds - (time.perf_counter() - begin)
+        left = seconds - (clock.now() - begin)
         if not new or left <= 0:
             break
         cuts += new
@@ -245,7 +245,7 @@ class _StrengthenedSolve:
     prefix: str
 
     def run_to_the_end(self, seconds: float) -> MilpStatus:
-        begin, run, scaled = time.perf_counter(), self.run, self.scaled
+        begin, run, scaled = clock.now(), self.run, self.scaled
         inside = self.solver.capabilities.cuts
         first = self.config.ideal_cuts and not inside
         rounds = root_rounds(
@@ -260,7 +260,7 @@ class _StrengthenedSolve:
             run, self.solver, scaled, run.problem.domain, run.prove,
             self.config.presolve,
         )  # fmt: skip
-        left = seconds - (time.perf_counter() - begin)
+        left = seconds - (clock.now() - begin)
         chosen = self.separations(inequalities) if inside else ()
         found = live.solve(model, left, chosen)
         after = live.root_bound if inside else rounds.after

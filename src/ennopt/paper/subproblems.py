@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.engine.box_search import BoxSearch
@@ -228,7 +228,7 @@ class ByEngine:
         least = fallback(subproblem)
         if effort.seconds <= 0 or effort.nodes <= 0:
             return least
-        problem, begin_at = subproblem.problem, time.perf_counter()
+        problem, begin_at = subproblem.problem, clock.now()
         if problem.limits.count or not problem.weighting.is_fixed:
             return self._searched(problem, effort, callback, least)
         rng = np.random.default_rng(effort.seed)
@@ -244,7 +244,7 @@ class ByEngine:
         for count in in_slices(
             tree,
             nodes=effort.nodes,
-            remaining=lambda: effort.seconds - (time.perf_counter() - begin_at),
+            remaining=lambda: effort.seconds - (clock.now() - begin_at),
             bytes=Limits().memory,
             dive=self.engine.dive,
             threads=effort.threads,
@@ -253,7 +253,7 @@ class ByEngine:
             moved = problem.domain.repair(tree.candidates())
             for x in moved[problem.feasible(moved)]:
                 tree.offer(x)
-            seconds = time.perf_counter() - begin_at
+            seconds = clock.now() - begin_at
             now = Progress(seconds, tree.value, tree.bound, nodes)
             if callback is not None and callback(now):
                 break

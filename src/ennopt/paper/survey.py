@@ -10,12 +10,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.milp.building import ABSENT
 from ennopt.milp.formulation import Formulation
 from ennopt.milp.highs import HotLp
@@ -178,7 +178,7 @@ def lp_tree(
     tuple
         Solutions, (num_points, num_columns), and whether the tree ended by itself.
     """
-    begin = time.perf_counter()
+    begin = clock.now()
     model, binaries = formulation.model, formulation.binaries
     program = HotLp(model)
     order = itertools.count()
@@ -186,7 +186,7 @@ def lp_tree(
     points: list[Array] = []
     tree = [(-math.inf, next(order), model.lower[binaries], model.upper[binaries])]
     while tree and len(points) < nodes:
-        left = seconds - (time.perf_counter() - begin)
+        left = seconds - (clock.now() - begin)
         if left <= 0 or stop():
             return np.array(points).reshape(-1, model.num_columns), False
         bound, _, low, high = heapq.heappop(tree)

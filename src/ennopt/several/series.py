@@ -5,11 +5,11 @@ from __future__ import annotations
 import abc
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ennopt import clock
 from ennopt.convert.errors import PredictorNotSupportedError
 from ennopt.extras import require
 from ennopt.network import Array
@@ -40,7 +40,7 @@ class Series:
     nodes: int = 0
     runs: int = 0
     interrupted: bool = False
-    _begin: float = field(default_factory=time.perf_counter)
+    _begin: float = field(default_factory=clock.now)
 
     def __post_init__(self) -> None:
         if isinstance(self.posed.problem.ensemble.target, Link):
@@ -52,7 +52,7 @@ class Series:
     @property
     def seconds(self) -> float:
         """Since the first run began."""
-        return time.perf_counter() - self._begin
+        return clock.now() - self._begin
 
     @property
     def spent(self) -> bool:

@@ -24,6 +24,7 @@ from multiprocessing.context import BaseContext
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from ennopt import clock
 from ennopt.extras import require
 from ennopt.learn.selection import Submitter
 from ennopt.run import available_cores
@@ -35,6 +36,9 @@ from ennopt.study.record import Line
 
 GRACE = 60.0
 """Seconds beyond twice its time limit after which a run counts as hung."""
+
+BUSY = 10.0
+"""The same factor for runs that count processor time: how busy a machine may be."""
 
 LOSSES = 3
 """Workers that a run may lose before it counts as failed."""
@@ -111,7 +115,8 @@ def hung_after(task: Task) -> float:
     """Seconds after which a run that does not end is ended from outside."""
     if task.kind != "solve":  # it trains as well, for as long as it takes
         return math.inf
-    return 2.0 * task.limits.seconds + GRACE
+    patience = BUSY if task.seconds_of == "processor" else 2.0
+    return patience * task.limits.seconds + GRACE
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,8 @@ def _hung(task: Task, elapsed: float) -> Line:
 def _serve(task: Task, scratch: str | None, answer: Connection) -> None:
     """The whole life of a worker process."""
     _obey()
+    if task.seconds_of == "processor":
+        clock.count_processor_time()
     answer.send(work.run(task, scratch=scratch))
     answer.close()
 
@@ -329,6 +336,11 @@ class Dask:
         scratch: str | None = None,
     ) -> Iterator[Line]:
         """Lines of the tasks, as they end."""
+        if any(task.seconds_of == "processor" for task in tasks):
+            raise ValueError(
+                "Expected --executor local:N for runs that count processor time, got "
+                "a Dask cluster, whose processes may do several runs at once."
+            )
         with self._client(require("distributed", "dask")) as client:
             crew = _Crew(client)
             waiting = list(reversed(tasks))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ennopt
+from ennopt.clock import SecondsOf
 from ennopt.learn.hyperparameters import Kind, paper_configurations
 from ennopt.learn.instances import (
     Spec,
@@ -66,6 +67,8 @@ class Task:
         Of the run.
     work
         What the worker needs beside these, by name.
+    seconds_of
+        What its seconds mean.
     """
 
     key: str
@@ -78,6 +81,7 @@ class Task:
     limits: Limits
     threads: int
     work: dict[str, Any]
+    seconds_of: SecondsOf = "wall"
 
     @property
     def name(self) -> str:
@@ -122,7 +126,7 @@ def tasks_of(
 def _task(
     experiment: str, label: str, subject: dict[str, Any], seed: int, kind: str,
     method: str, limits: Limits, threads: int, work: dict[str, Any],
-    identity: dict[str, Any], modules: Iterable[str],
+    identity: dict[str, Any], modules: Iterable[str], seconds_of: SecondsOf = "wall",
 ) -> Task:  # fmt: skip
     """A task with its key.
 
@@ -134,11 +138,21 @@ def _task(
     parts = {
         "experiment": experiment, "label": label, "subject": subject["name"],
         "kind": kind, "method": method, "limits": repr(limits), "threads": threads,
-        "seed": seed, "versions": installed, "work": identity,
+        "seed": seed, "versions": installed, "work": identity, "seconds_of": seconds_of,
     }  # fmt: skip
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
     return Task(
-        key, experiment, label, subject, seed, kind, method, limits, threads, work
+        key,
+        experiment,
+        label,
+        subject,
+        seed,
+        kind,
+        method,
+        limits,
+        threads,
+        work,
+        seconds_of,
     )
 
 
@@ -185,7 +199,7 @@ def _solves(
                         experiment.name, label, subject | identity, seed, "solve",
                         repr(method), experiment.limits, experiment.threads,
                         {"expression": text, "ensemble": ensemble, "sense": sense},
-                        identity, modules_of(method),
+                        identity, modules_of(method), experiment.seconds_of,
                     )
                 )  # fmt: skip
     return tasks
@@ -371,6 +385,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         case Solve():
             plain["instances"] = asdict(experiment.instances)
             plain["seeds"] = list(experiment.seeds)
+            plain["seconds_of"] = experiment.seconds_of
         case Quality():
             keys = ("problems", "samplings", "singles", "ensembles", "replicas")
             plain["data"] = {k: getattr(experiment, k) for k in (*keys, *_TRAINING)}

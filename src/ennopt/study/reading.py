@@ -529,9 +529,10 @@ def setting(results: Results) -> str:
         return f"{text}."
     names = len({run["subject"]["name"] for run in runs})
     cores = max(run["threads"] for run in runs)
+    processor = " of processor time" * (runs[0].get("seconds_of") == "processor")
     return (
         f"{text}. The comparison has {names} ensembles, "
-        f"{written(_seconds(runs), 'seconds')} s and {cores} "
+        f"{written(_seconds(runs), 'seconds')} s{processor} and {cores} "
         f"{'core' if cores == 1 else 'cores'} a run; the paper has 144, "
         f"{PAPER_LIMIT:,.0f} s, six cores and another solver. A difference counts as "
         f"more than chance where p < {LEVEL:g}."

@@ -304,6 +304,8 @@ def _protocol(results: Results, experiment: dict[str, Any]) -> dict[str, Any]:
     if "limits_text" in experiment:
         facts.append(("limits", experiment["limits_text"]))
         facts.append(("threads of a run", str(experiment["threads"])))
+    if experiment.get("seconds_of") == "processor":
+        facts.append(("seconds", "of the processor, in all tables and figures"))
     if "seeds" in experiment:
         facts.append(("seeds", ", ".join(map(str, experiment["seeds"]))))
     return {

@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
+from ennopt.clock import SecondsOf
 from ennopt.domain.files import read_text
 from ennopt.learn.functions import FUNCTIONS
 from ennopt.learn.instances import ORIENTATIONS
@@ -104,6 +105,10 @@ class Solve:
         Of the methods.
     threads
         Of each run.
+    seconds_of
+        What seconds mean, ``wall`` or ``processor``: those of the processor hardly
+        depend on what else the machine does. They take one thread and processes of
+        this machine.
     note
         What a reader should know.
     """
@@ -116,6 +121,7 @@ class Solve:
     limits: Limits = field(default_factory=Limits)
     seeds: tuple[int, ...] = (0,)
     threads: int = 1
+    seconds_of: SecondsOf = "wall"
     note: str = ""
 
 
@@ -292,7 +298,8 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 KEYS: dict[str, tuple[str, ...]] = {
     "solve": (
-        "items", "instances", "methods", "limits", "seeds", "threads", "note",
+        "items", "instances", "methods", "limits", "seeds", "threads", "seconds_of",
+        "note",
     ),
     "quality": (
         "items", "methods", "problems", "samplings", "singles", "ensembles",
@@ -340,6 +347,14 @@ def _experiment(name: str, table: dict[str, Any]) -> Experiment:
         if "instances" not in table:
             raise ValueError(f"Expected instances, got none at {where}.")
         plain["instances"] = _instances(table.pop("instances"), f"{where}.instances")
+    if "seconds_of" in table:
+        plain["seconds_of"] = table.pop("seconds_of")
+        _among([plain["seconds_of"]], get_args(SecondsOf), f"{where}.seconds_of")
+        if plain["seconds_of"] == "processor" and table.get("threads", 1) != 1:
+            raise ValueError(
+                f"Expected one thread where seconds_of is 'processor', got "
+                f"{table['threads']!r} at {where}.threads."
+            )
     for key in ("seeds", "widths", "layers"):
         if key in table:
             low = 0 if key == "seeds" else 1

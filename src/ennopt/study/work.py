@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import sys
-import time
 import traceback
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.api import solve
 from ennopt.domain import Domain
 from ennopt.learn.datasets import Table
@@ -61,7 +61,7 @@ def run(
     """
     if expected is not None and expected != versions(compiled=False):
         raise DifferentWorkerError(difference(expected, versions(compiled=False)))
-    start = time.perf_counter()
+    start = clock.now()
     facts: dict[str, Any] = {}
     result: dict[str, Any] | None = None
     error = trace = None
@@ -78,7 +78,7 @@ def run(
         trace = "".join(traceback.format_exception(failure))
     found = line(
         task, error=error, trace=trace, result=result, facts=facts,
-        seconds=time.perf_counter() - start,
+        seconds=clock.now() - start,
     )  # fmt: skip
     here = {"memory": _peak_memory(), "host": platform.node(), "machine": machine()}
     return found | here
@@ -102,7 +102,7 @@ def line(
         "label": task.label, "subject": task.subject, "seed": task.seed,
         "kind": task.kind, "method": task.method,
         "limits": task.limits.plain(),
-        "threads": task.threads,
+        "threads": task.threads, "seconds_of": task.seconds_of,
         "outcome": "done" if error is None else "failed",
         "result": result, "facts": facts or {}, "error": error,
         "seconds": seconds, "memory": None, "host": None,
@@ -154,9 +154,9 @@ def _quality(task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
     function = FUNCTIONS[subject["problem"]]
     table = _sampled(subject["problem"], subject["sampling"], task.work["rows"])
     configuration = Configuration(**task.work["configuration"])
-    start = time.perf_counter()
+    start = clock.now()
     trained = train(table, configuration, seed=task.seed)
-    training = time.perf_counter() - start
+    training = clock.now() - start
     ensemble = trained.ensemble
     problem = Problem(ensemble, Domain.of(None, ensemble), table.sense)
     result = _solve(problem, task)

@@ -10,7 +10,6 @@ import abc
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ennopt import clock
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import inherited_errors
 from ennopt.canonical import Canonical
@@ -42,13 +42,13 @@ def few_if_convex(domain: Domain, count: int) -> int:
 
 
 def deadline_after(seconds: float) -> float | None:
-    """The reading of ``time.perf_counter()`` in so many seconds; ``None`` for never."""
-    return time.perf_counter() + max(0.0, seconds) if math.isfinite(seconds) else None
+    """The reading of ``clock.now()`` in so many seconds; ``None`` for never."""
+    return clock.now() + max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def seconds_left(deadline: float | None) -> float:
     """Seconds until a deadline, perhaps infinite, never negative."""
-    return math.inf if deadline is None else max(0.0, deadline - time.perf_counter())
+    return math.inf if deadline is None else max(0.0, deadline - clock.now())
 
 
 def workers(executor: Executor | None) -> float:
@@ -119,7 +119,7 @@ class Tightening(Protocol):
         executor
             Anything with ``submit``; ``None`` works serially, with the same answer.
         deadline
-            Reading of ``time.perf_counter()`` after which no further work begins.
+            Reading of ``clock.now()`` after which no further work begins.
         """
 
 
@@ -138,7 +138,7 @@ class Job:
     hidden
         Whether only the sign matters once it is decided.
     deadline
-        Reading of ``time.perf_counter()``, or ``None``.
+        Reading of ``clock.now()``, or ``None``.
     stop
         Asked now and then where the job is done in the process that made it; if true,
         no time is left.
