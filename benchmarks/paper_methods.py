@@ -3,7 +3,8 @@
 On a machine that others use, a time limit in seconds of the wall measures the others.
 Here every clock that a run looks at, that of SCIP among them, counts the processor time
 of this process instead; what a run does then hardly depends on the load. One run at a
-time, one thread (NumPy's threads would count, too). The study measures by the wall.
+time, one thread (NumPy's threads would count, too). A study does the same where it says
+`seconds_of = "processor"`; this makes a table of a few ensembles.
 
     OMP_NUM_THREADS=1 python benchmarks/paper_methods.py 'perm_e3_*' 'wine_e3_*'
 """
@@ -11,14 +12,12 @@ time, one thread (NumPy's threads would count, too). The study measures by the w
 from __future__ import annotations
 
 import argparse
-import time
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from ennopt import maximize
+from ennopt.clock import count_processor_time
 from ennopt.learn.instances import read_instance, read_manifest
-from ennopt.milp import scip
 from ennopt.result import Result
 from ennopt.study.expression import read_method
 from ennopt.study.spec import Solve, read_study
@@ -28,18 +27,6 @@ HEADS = (
     "instance", "B&C", "E-NN", "points", "MILPs", "survey", "MILP bounds", "Phase One",
     "Phase Two (nodes)", "inequalities",
 )  # fmt: skip
-
-
-def count_processor_time() -> None:
-    """Replace the clocks of Python and SCIP in this process."""
-    time.perf_counter = time.process_time
-    configure = scip._Session.configure
-
-    def with_clock(self: Any, own_separation: bool) -> None:
-        configure(self, own_separation)
-        self.solver.setParam("timing/clocktype", 1)
-
-    scip._Session.configure = with_clock  # type: ignore[method-assign]
 
 
 def ended(result: Result) -> str:
