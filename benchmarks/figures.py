@@ -123,21 +123,24 @@ def figures_of_sets() -> dict[str, object]:
 
     means = {kind: float(row["nodes, mean"]) for kind, row in kinds.items()}
     below = [mean for kind, mean in means.items() if kind != "categories" and mean < 1]
-    rows, categories = kinds["3 rows"], kinds["categories"]
-    hull = float(kinds["hull, up to 5 inputs"]["largest"])
+    rows, more_rows = kinds["3 rows"], kinds["5 rows"]
+    hull, categories = kinds["hull, up to 5 inputs"], kinds["categories"]
     many = ratios("categories", "spring", "concrete")
-    return {
+    within = {}
+    for name, row in {
+        "rows": rows, "more_rows": more_rows, "hull": hull, "categories": categories
+    }.items():  # fmt: skip
+        words = row["within it"].split()
+        within |= {f"{name}_within": words[0], f"{name}_of": words[-1]}
+    return within | {
         "sets_least": f"{min(below):.2f}",
         "sets_most": f"{max(below):.2f}",
         "rows_concrete": f"{mean('3 rows', 'concrete'):.1f}",
         "rows_largest": f"{float(rows['largest']):.1f}",
-        "rows_within": rows["within it"].split()[0],
-        "rows_of": rows["within it"].split()[-1],
+        "more_rows_largest": f"{float(more_rows['largest']):.1f}",
         "near": f"{means['near 1 row, 0.1']:.1f}",
         "near_concrete": f"{mean('near 1 row, 0.1', 'concrete'):.1f}",
-        "hull_more": f"{100 * (hull - 1):.0f}",
-        "categories_within": categories["within it"].split()[0],
-        "categories_of": categories["within it"].split()[-1],
+        "hull_more": f"{100 * (float(hull['largest']) - 1):.0f}",
         "categories_peaks": f"{ratios('categories', 'peaks')[0]:.1f}",
         "categories_beale": f"{ratios('categories', 'beale')[0]:.1f}",
         "categories_perm": f"{mean('categories', 'perm'):.1f}",
@@ -248,9 +251,13 @@ QUOTES = {
         "SCIP {many_scip}, HiGHS {many_highs}, `box` {many_box}",
         "most sets take fewer nodes than their box, {sets_least} to {sets_most} times "
         "as many; near a row of data, within 0.1 of the ranges, it is {near} times",
-        "{rows_within} of {rows_of} runs do",
-        "on Concrete the mean is {rows_concrete} and the largest is {rows_largest}",
-        "{categories_within} of {categories_of} runs do",
+        "should take at most 1.5 times the nodes of the box, and {rows_within} of "
+        "{rows_of} runs do",
+        "at most 4 times, and {more_rows_within} of {more_rows_of} runs do",
+        "the mean of three constraints is {rows_concrete} and the largest "
+        "{rows_largest}; five took {more_rows_largest} times as many",
+        "no more nodes than the box, and {hull_within} of {hull_of} runs do",
+        "takes by itself, and {categories_within} of {categories_of} runs do",
         "it took at most {categories_many} of them",
         "takes {categories_peaks} and {categories_beale} times as many",
         "the search takes {categories_perm} times as many as all choices together",
@@ -367,7 +374,13 @@ def _with_quote(page: str, text: str, quote: str, found: dict[str, str]) -> str:
         else r"\s+".join(re.escape(word) for word in re.split(r"\s+", part))
         for k, part in enumerate(parts)
     )
-    match = re.search(pattern, text)
+    matches = list(re.finditer(pattern, text))
+    if len(matches) > 1:
+        raise ValueError(
+            f"Expected one sentence like {quote!r}, got {len(matches)} at {page}. "
+            "Put more words around the figures."
+        )
+    match = matches[0] if matches else None
     if match is None:
         raise ValueError(
             f"Expected the sentence {quote!r}, got none like it at {page}. Put it "

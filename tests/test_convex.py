@@ -144,6 +144,12 @@ def test_trust_keeps_answers_in_the_region(trust, rng):
         assert region.distance(result.x[None])[0] <= CLOSE
 
 
+def test_an_ellipsoid_of_equal_rows_is_refused_with_a_remedy(rng):
+    """There was a word about a radius that nobody had given."""
+    with pytest.raises(ValueError, match=r"two different rows .* trust=.near."):
+        ennopt.maximize(random_ensemble(rng), np.full((3, 2), 0.1), trust="mahalanobis")
+
+
 def test_a_region_stays_with_whatever_else_is_said(rng):
     ensemble = random_ensemble(rng)
     data = rng.normal(size=(8, 2))

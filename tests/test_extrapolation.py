@@ -74,6 +74,25 @@ def test_a_row_of_the_data_is_no_extrapolation():
     assert "equal to it; 0 of 3 inputs at their bounds" in line
 
 
+def test_the_outermost_row_is_no_extrapolation_either():
+    """Even where no row is further away, as with a single row."""
+    data = Data(some_rows(1)[:5], NAMES)
+    last = data.rows[np.argmax(mahalanobis(data.rows[0], data)[1])]
+    for rows in (data, Data([last], NAMES)):
+        found = Extrapolation.at(last, 0.5, rows.box, rows)
+        assert found.percentile == 100.0
+        assert found.warnings == ()
+
+
+def test_a_row_whose_constant_inputs_were_moved_is_not_called_equal():
+    data = Data(np.column_stack([some_rows(1)[:, :2], [4.0] * 70]), NAMES)
+    domain = Domain(data.box.lower, [*data.box.upper[:2], 9], NAMES)
+    found = Extrapolation.at(np.array([*data.rows[3, :2], 5.0]), 0.5, domain, data)
+    assert found.nearest[0] == 3
+    assert "number 3, equal to it in all inputs that vary;" in found.lines()[0]
+    assert found.warnings == ("no row of data has " + NAMES[2] + " = 5",)
+
+
 def test_every_way_to_be_far_is_told_in_words():
     data = Data(np.column_stack([some_rows(1)[:, :2], [4.0] * 70]), NAMES, [0, 1] * 35)
     domain = Domain(data.box.lower, [1e3, 1e3, 9], NAMES)

@@ -74,6 +74,8 @@ def test_a_figure_that_disagrees_is_found_and_put_right():
     assert change(page, wrong, found) == text
     with pytest.raises(ValueError, match="got none like it at README"):
         change(page, text.replace("optima", "things"), found)
+    with pytest.raises(ValueError, match="got 2 at README"):  # which one is it?
+        change(page, text + text, found)
 
 
 def test_the_citation_names_the_version():

@@ -288,7 +288,7 @@ def test_a_file_and_the_command_line_ask_for_the_same_region(model, tmp_path, ca
         (["--trust", "near:radius=1,radius=2"], "got 'near:radius=1,radius=2'"),
         (["--trust", "near:radius=-1"], "a radius of at least 0, got -1.0"),
         (["--trust", "hull:radius=1"], "got 'hull:radius=1'"),
-        (["--target", "gram"], "a column of the data as target, got 'gram'"),
+        (["--target", "gram"], "data as target, got 'gram'. Did you mean grams"),
     ):
         assert main([*words, *more]) == 2
         assert message in capsys.readouterr().err

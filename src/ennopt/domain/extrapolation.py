@@ -147,7 +147,7 @@ class Extrapolation:
                 f"the input that differs most; 95% of the rows have another row within "
                 f"{self.usual_distance:.3g}"
             )
-        if self.percentile >= FAR_PERCENT:
+        if away > 0.0 and self.percentile >= FAR_PERCENT:
             rest = 100.0 - self.percentile
             others = f"only {rest:.2g}% of the rows are" if rest > 0.0 else "no row is"
             found.append(
@@ -170,7 +170,10 @@ class Extrapolation:
         """The record for a person, line by line."""
         row, away = self.nearest[0], self.distances[0]
         ends = f"{len(self.at_bounds)} of {self.num_free} inputs at their bounds"
-        lines = [f"nearest row of data: number {row}, {_away(away)}; {ends}"]
+        how = _away(away) + " in all inputs that vary" * (
+            not away and bool(self.unseen)
+        )
+        lines = [f"nearest row of data: number {row}, {how}; {ends}"]
         if not self.warnings:
             return lines
         lines.append("warning: the model extrapolates, so its prediction may be wrong:")

@@ -160,8 +160,8 @@ def column_in(table: Any, name: str, inputs: Sequence[str]) -> Array:
     names = [other for other, _ in columns]
     if name not in names:
         raise ValueError(
-            f"Expected the name of a column of the data as target, got {name!r}. The "
-            f"columns are {listed(names)}."
+            f"Expected the name of a column of the data as target, got {name!r}. "
+            f"{unknown_name(name, names, 'columns')}"
         )
     return numbers_in(columns[names.index(name)][1], name)
 

@@ -470,8 +470,13 @@ class _Reader:
         operand = before is not None and (
             before.kind in ("number", "name") or before.word == ")"
         )
+        if before is None and token.kind == "end":
+            self._fail(f"Expected {self.linear}, got an empty text", "Leave it out.")
         if token.kind == "end" and opened is None:
             self._fail("Expected a number or an input, got none at the end", "Add it.")
+        if before is not None and self.text[before.begin : token.end] in ("=<", "=>"):
+            both = before._replace(end=token.end)
+            self._refuse(f"{token.word}=", both, f"Write {token.word}=.")
         if token.kind == "sign" and token.word in ("<", ">"):
             self._refuse(
                 f"{token.word}=", token,

@@ -61,6 +61,12 @@ class Mahalanobis:
 
     def region(self, data: Data) -> Ellipsoid:
         """The region around rows of data."""
+        if not np.ptp(data.rows, axis=0).any():
+            raise ValueError(
+                'Expected at least two different rows for trust="mahalanobis", '
+                "got one. "
+                'Give more rows, or use trust="near" with a radius.'
+            )
         radius = self.radius
         if radius is None:
             lengths = np.linalg.norm(

@@ -67,7 +67,8 @@ def _column(name: str, number: int, result: Result) -> dict[str, Any]:
     assert asked is not None
     near = ""
     if away is not None:
-        near = f"row {away.nearest[0]}, {compact(away.distances[0], 3)} sd away"
+        distance = compact(away.distances[0], 3)
+        near = f"row {away.nearest[0]}, {distance} standard deviations away"
     return {
         "name": name,
         "letter": letter(number),
