@@ -145,12 +145,12 @@ def _write(path: Path, identity: dict[str, Any], state: State) -> None:
         "turn": [repr(number) for number in state.turn],
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
+    kinds = ["<i8" if name == "splits" else "<f8" for name in arrays]
     parts = [
-        array.astype("<i8" if name == "splits" else "<f8", copy=False).tobytes()
-        for name, array in arrays.items()
+        np.ascontiguousarray(array, kind).reshape(-1).data
+        for array, kind in zip(arrays.values(), kinds, strict=True)
     ]
-    body = json.dumps(head).encode() + b"\n" + b"".join(parts)
-    write_sealed(path, "checkpoint", VERSION, body)
+    write_sealed(path, "checkpoint", VERSION, json.dumps(head).encode() + b"\n", *parts)
 
 
 def _read(path: Path, identity: dict[str, Any]) -> State:

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -295,6 +297,26 @@ def test_a_full_disk_ends_no_run(tmp_path):
         assert [path.name for path in disk.iterdir()] == ["ballast"]
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_saving_takes_no_second_copy_of_the_nodes(tmp_path):
+    """Of many open nodes a search has little memory to spare for its file."""
+    model, states = ensemble((8, 8)), []
+
+    class Keeping(Checkpoint):
+        def save(self, state):
+            states.append(state)
+            super().save(state)
+
+    file = Keeping(tmp_path / "state")
+    ennopt.maximize(model, BOX, method="box", node_limit=5, checkpoint=file)
+    many = replace(states[-1], nodes=np.tile(states[-1].nodes, (20_000, 1)))
+    tracemalloc.start()
+    file.save(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not file.failure
+    assert (tmp_path / "state").stat().st_size > many.nodes.nbytes > 10 * peak
 
 
 def test_digests_tell_values_apart():

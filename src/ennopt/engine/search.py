@@ -121,7 +121,9 @@ class Search:
         if self.run.x is not None:  # the tree may have met it in another rounding
             points = np.vstack([self.run.x, points])
         try:
-            nodes = np.concatenate([tree.snapshot(), *more])
+            nodes = tree.snapshot()
+            if more:
+                nodes = np.concatenate([nodes, *more])
         except MemoryError:
             checkpoint.failure = "no memory for a copy of the open nodes"
             return
