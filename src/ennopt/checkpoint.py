@@ -17,7 +17,7 @@ from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.sealed import digest, read_sealed, write_sealed
 
-VERSION = 2
+VERSION = 3
 LARGEST_FILE = 2**36
 
 INTERVAL = 60.0
@@ -50,6 +50,12 @@ class State:
     bounds
         Lower and upper ends of all hidden neurons, (2, num_neurons), if nodes are
         nodes of signs; else none, (0, 0).
+    half_spaces
+        Those learned of convex regions, (num_half_spaces, num_inputs + 1): slopes, and
+        the side that ``slopes @ x`` is at least.
+    turn
+        Of the search under way, as in `ennopt.engine.search.Search`: `nodes`, `others`,
+        `look` and `distance`.
     splits
         What the certificate has heard, (num_splits, 3); ``None`` without one.
     """
@@ -60,6 +66,8 @@ class State:
     count: int
     seconds: float
     bounds: Array
+    half_spaces: Array
+    turn: tuple[float, float, float, float]
     splits: Whole | None = None
 
 
@@ -125,7 +133,8 @@ class Checkpoint:
 
 def _write(path: Path, identity: dict[str, Any], state: State) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {
-        "nodes": state.nodes, "points": state.points, "bounds": state.bounds
+        "nodes": state.nodes, "points": state.points, "bounds": state.bounds,
+        "half_spaces": state.half_spaces,
     }  # fmt: skip
     if state.splits is not None:
         arrays["splits"] = state.splits
@@ -133,14 +142,15 @@ def _write(path: Path, identity: dict[str, Any], state: State) -> None:
         "closed": repr(state.closed),
         "count": state.count,
         "seconds": state.seconds,
+        "turn": [repr(number) for number in state.turn],
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
+    kinds = ["<i8" if name == "splits" else "<f8" for name in arrays]
     parts = [
-        array.astype("<i8" if name == "splits" else "<f8", copy=False).tobytes()
-        for name, array in arrays.items()
+        np.ascontiguousarray(array, kind).reshape(-1).data
+        for array, kind in zip(arrays.values(), kinds, strict=True)
     ]
-    body = json.dumps(head).encode() + b"\n" + b"".join(parts)
-    write_sealed(path, "checkpoint", VERSION, body)
+    write_sealed(path, "checkpoint", VERSION, json.dumps(head).encode() + b"\n", *parts)
 
 
 def _read(path: Path, identity: dict[str, Any]) -> State:
@@ -161,6 +171,11 @@ def _read(path: Path, identity: dict[str, Any]) -> State:
         arrays = _arrays(head["arrays"], rest)
         if np.isnan(arrays["nodes"][:, 0]).any():
             raise ValueError("a bound that is not a number")
+        if not np.isfinite(arrays["half_spaces"]).all():
+            raise ValueError("a half-space that is not finite")
+        done, others, look, distance = (float(number) for number in head["turn"])
+        if not (done >= 0.0 and others >= 0.0 and look >= 0.0) or math.isnan(distance):
+            raise ValueError("a turn of no length")
         return State(
             nodes=arrays["nodes"],
             points=arrays["points"],
@@ -168,6 +183,8 @@ def _read(path: Path, identity: dict[str, Any]) -> State:
             count=int(head["count"]),
             seconds=float(head["seconds"]),
             bounds=arrays["bounds"],
+            half_spaces=arrays["half_spaces"],
+            turn=(done, others, look, distance),
             splits=arrays.get("splits"),
         )
     except CheckpointError:

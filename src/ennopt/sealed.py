@@ -16,25 +16,29 @@ from typing import Any
 import numpy as np
 
 
-def write_sealed(path: Path, kind: str, version: int, body: bytes) -> int:
-    """Write a file; returns the number of its bytes.
+def write_sealed(
+    path: Path, kind: str, version: int, *body: bytes | memoryview
+) -> int:  # fmt: skip
+    """Write a file of all parts of its body; returns the number of its bytes.
 
     It is written beside its place and moved there when it is on the disk: whatever
     happens, the place has the file as it was or as it is to be.
     """
-    check = hashlib.sha256(body).hexdigest().encode() + b"\n"
-    head = _first_line(kind, version) + check
+    check = hashlib.sha256()
+    for part in body:
+        check.update(part)
+    head = _first_line(kind, version) + check.hexdigest().encode() + b"\n"
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
-            file.write(head)
-            file.write(body)
+            for part in (head, *body):
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    return len(head) + len(body)
+    return len(head) + sum(memoryview(part).nbytes for part in body)
 
 
 def read_sealed(

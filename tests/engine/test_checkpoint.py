@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import pytest
 import ennopt
 from ennopt.checkpoint import VERSION, Checkpoint, CheckpointError
 from ennopt.domain import Domain
+from ennopt.domain.convex import Ellipsoid, Hull
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.neuron_search import NeuronSearch
 from ennopt.result import Status
@@ -119,6 +122,31 @@ def test_risk_and_limits_go_on_too(method, tmp_path):
         ennopt.maximize(model, BOX, **asked | {"risk": None}, checkpoint=file)
 
 
+@pytest.mark.parametrize("kind", ["hull", "ellipsoid"])
+@pytest.mark.parametrize(
+    "method", [BoxSearch(gives_way=False), NeuronSearch(gives_way=False)]
+)
+def test_what_was_learned_of_a_convex_region_is_kept(method, kind, tmp_path):
+    """Short pieces learned the same half-spaces again and again, and never ended."""
+    data = np.random.default_rng(0).normal(size=(20, 4))
+    convex = Hull(data) if kind == "hull" else Ellipsoid.of(data, 1.0)
+    model, domain = ensemble((8, 8)), Domain(*convex.box(), convex=(convex,))
+    asked = dict(method=method, threads=1, gap=1e-4)
+    whole = ennopt.maximize(model, domain, **asked)
+    assert whole.status is Status.OPTIMAL
+    nodes, file = 0, tmp_path / "state"
+    while True:
+        result = ennopt.maximize(
+            model, domain, **asked, checkpoint=file, node_limit=nodes + 20
+        )
+        nodes = result.nodes
+        if result.status is not Status.NODE_LIMIT:
+            break
+        assert nodes < 2 * whole.nodes
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(whole.value, rel=2e-4)
+
+
 COMMAND = [
     sys.executable, "-m", "ennopt", "solve", "model.npz", "--method", "box", "--quiet",
     "--json", "--checkpoint", "state", "--checkpoint-interval", "0.05", "--gap", "1e-3",
@@ -215,8 +243,13 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
         {"arrays": 3},
         {"closed": "x"},
         {"count": None},
+        {"turn": ["0.0", "0.0", "nan", "inf"]},
+        {"turn": ["-1.0", "0.0", "1.0", "inf"]},
+        {"turn": []},
+        {"arrays": [*plain["arrays"][:-1], ["half_spaces", [1, 2]]]},
     ):
-        body = json.dumps(plain | change).encode() + b"\n" + rest
+        more = bytes(16) if "half_spaces" in repr(change) else b""
+        body = json.dumps(plain | change).encode() + b"\n" + rest + more
         write_sealed(file, "checkpoint", VERSION, body)
         with pytest.raises(CheckpointError):
             ennopt.maximize(**asked)
@@ -264,6 +297,26 @@ def test_a_full_disk_ends_no_run(tmp_path):
         assert [path.name for path in disk.iterdir()] == ["ballast"]
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_saving_takes_no_second_copy_of_the_nodes(tmp_path):
+    """Of many open nodes a search has little memory to spare for its file."""
+    model, states = ensemble((8, 8)), []
+
+    class Keeping(Checkpoint):
+        def save(self, state):
+            states.append(state)
+            super().save(state)
+
+    file = Keeping(tmp_path / "state")
+    ennopt.maximize(model, BOX, method="box", node_limit=5, checkpoint=file)
+    many = replace(states[-1], nodes=np.tile(states[-1].nodes, (20_000, 1)))
+    tracemalloc.start()
+    file.save(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not file.failure
+    assert (tmp_path / "state").stat().st_size > many.nodes.nbytes > 10 * peak
 
 
 def test_digests_tell_values_apart():

@@ -177,6 +177,22 @@ def test_a_run_goes_on_with_the_search_that_it_changed_to(monkeypatch, tmp_path)
     assert result.nodes < 2 * whole.nodes
 
 
+def test_turns_go_on_where_a_checkpoint_found_them(monkeypatch, tmp_path):
+    """Pieces shorter than a turn never changed to the other search."""
+    impatient(monkeypatch, 1_000)
+    problem, file, nodes = hard_for_boxes(50), tmp_path / "state", 0
+    whole = ennopt.solve(problem, method="box", threads=1)
+    while True:
+        result = ennopt.solve(
+            problem, method="box", threads=1, checkpoint=file, node_limit=nodes + 700
+        )
+        nodes = result.nodes
+        if result.status is not Status.NODE_LIMIT:
+            break
+        assert nodes < 3 * whole.nodes
+    assert result.status is Status.OPTIMAL
+
+
 def test_a_run_repeats_whatever_the_clock_says(monkeypatch):
     impatient(monkeypatch, 1_000)
     counts = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -55,7 +55,10 @@ class Search:
     polished: float = -math.inf  # the value when points were last polished
     seconds: float = 0.0  # of runs that this one goes on from
     due: float = 0.0  # nodes at which points are moved to where limits hold again
-    nodes: float = 0.0  # of the turns of this search
+    learned: list[Array] = field(default_factory=list)  # as `State.half_spaces`
+    nodes: float = 0.0  # of the turns of this search, until `begun`
+    begun: float = 0.0  # the nodes of the run then
+    others: float = 0.0  # nodes of the turns of the other search
     look: float = math.inf  # how many of them there are when progress is looked at
     distance: float = math.inf  # between bound and value at the last look
     reserved: float = 0.0  # bytes that a search which waits for its turn keeps
@@ -70,6 +73,7 @@ class Search:
         if self.run.tools.recorder is not None:
             self.run.tools.recorder.plant(scheme)
         self.scheme, self.tree, self.polished = scheme, tree, self.run.value
+        self.begun = self.run.nodes
         return tree
 
     def go_on(self, scheme: Scheme, state: State) -> Tree:
@@ -91,9 +95,21 @@ class Search:
         elif state.splits is not None:
             nodes = nodes[:, :-1]  # the numbers of the nodes
         tree.close(state.closed)
+        if len(state.half_spaces):
+            self.narrow(tree, state.half_spaces)
         tree.add(np.ascontiguousarray(nodes))
         self.scheme, self.tree, self.seconds = scheme, tree, state.seconds
+        self.nodes, self.others, self.look, self.distance = state.turn
         return tree
+
+    def narrow(self, tree: Tree, half_spaces: Array) -> None:
+        """Tell the tree half-spaces, as in a state, and remember them."""
+        inputs = self.run.problem.num_inputs
+        if half_spaces.shape != (len(half_spaces), inputs + 1):
+            raise ValueError("half-spaces of another number of inputs")
+        slopes, sides = half_spaces[:, :-1], half_spaces[:, -1]
+        tree.narrow(np.ascontiguousarray(slopes), np.ascontiguousarray(sides))
+        self.learned.append(half_spaces)
 
     def keep(self, more: Sequence[Array] = (), *, last: bool = False) -> None:
         """Save the state, if it is time to; `more` are open nodes handed out."""
@@ -105,12 +121,16 @@ class Search:
         if self.run.x is not None:  # the tree may have met it in another rounding
             points = np.vstack([self.run.x, points])
         try:
-            nodes = np.concatenate([tree.snapshot(), *more])
+            nodes = tree.snapshot()
+            if more:
+                nodes = np.concatenate([nodes, *more])
         except MemoryError:
             checkpoint.failure = "no memory for a copy of the open nodes"
             return
         # In its turns the other search may have proved more.
         nodes[:, 0] = np.minimum(nodes[:, 0], self.run.bound)
+        none = np.zeros((0, self.run.problem.num_inputs + 1))
+        done = self.nodes + self.run.nodes - self.begun
         checkpoint.save(
             State(
                 nodes=nodes,
@@ -119,6 +139,8 @@ class Search:
                 count=self.run.nodes,
                 seconds=self.seconds + self.run.elapsed(),
                 bounds=self.scheme.kept,
+                half_spaces=np.vstack([none, *self.learned]),
+                turn=(done, self.others, self.look, self.distance),
                 splits=None if recorder is None else recorder.told(),
             )
         )
@@ -354,7 +376,7 @@ class Engine(abc.ABC):
                     restore_best(run.problem, candidates, run.offer, run.ended, most)
             slopes, sides = run.problem.domain.separated(candidates)
             if len(sides):
-                tree.narrow(slopes, sides)
+                search.narrow(tree, np.column_stack([slopes, sides]))
         if tree.value > run.value:
             run.offer(tree.points()[0])
         if run.value > search.polished:

@@ -8,7 +8,8 @@ has proved more in its own turns, the other one takes over, from its own root or
 where it stopped. Turns get longer and longer, so neither is lost.
 
 Each tree covers the whole feasible set. So the lower of both bounds is proved, a better
-point serves both, and the state of the one under way is all that a checkpoint needs.
+point serves both. A checkpoint keeps the state of the one under way, and how long both
+have had.
 """
 
 from __future__ import annotations
@@ -70,14 +71,19 @@ class Turns:
 
     def explore(self) -> None:
         """Search until a limit or a proof."""
-        run, changing = self.run, self._may_change()
-        self.search.look = self.engine.patience if changing else math.inf
+        run, search = self.run, self.search
+        if not self._may_change():
+            search.look = math.inf
+        elif not search.nodes < search.look < math.inf:  # else it is a checkpoint's
+            search.look = max(self.engine.patience, 2.0 * search.nodes)
         while True:
-            search, before = self.search, run.nodes
-            nodes = before + search.look - search.nodes
+            search = self.search
+            search.begun = run.nodes
+            nodes = run.nodes + search.look - search.nodes
             with run.phase("search"):
                 self.engine._search(search, nodes)
-            search.nodes += run.nodes - before
+            search.nodes += run.nodes - search.begun
+            search.begun = run.nodes
             assert search.tree is not None
             if not search.tree.open or run.ended() is not None:
                 return
@@ -125,13 +131,16 @@ class Turns:
             # An attempt must not take longer to prepare than the run has taken.
             seconds = math.inf if self._prefers_other() else run.elapsed()
             engine._prepare(search, seconds)
-            search.look = engine.patience
+            # It may have had turns before a checkpoint: the next is no shorter.
+            search.look = max(engine.patience, self.search.others)
             search.seconds = self.search.seconds
         assert search.tree is not None
         assert self.search.tree is not None
         for x in self.search.tree.points():
             search.tree.offer(x)
         search.reserved = self.search.bytes()
+        search.others = max(search.others, self.search.nodes)
+        self.search.others = max(self.search.others, search.nodes)
         self._waiting, self.engine, self.search = leaving, engine, search
         where = f"after {run.nodes:,} nodes"
         if first:
