@@ -17,7 +17,7 @@ from ennopt.network import Array
 from ennopt.options import check_place
 from ennopt.sealed import digest, read_sealed, write_sealed
 
-VERSION = 2
+VERSION = 3
 LARGEST_FILE = 2**36
 
 INTERVAL = 60.0
@@ -50,6 +50,9 @@ class State:
     bounds
         Lower and upper ends of all hidden neurons, (2, num_neurons), if nodes are
         nodes of signs; else none, (0, 0).
+    lines
+        Lines above neurons that nodes of signs have bytes for: the neuron, then its
+        slopes, (num_lines, num_numbers).
     splits
         What the certificate has heard, (num_splits, 3); ``None`` without one.
     """
@@ -60,6 +63,7 @@ class State:
     count: int
     seconds: float
     bounds: Array
+    lines: Array
     splits: Whole | None = None
 
 
@@ -125,7 +129,8 @@ class Checkpoint:
 
 def _write(path: Path, identity: dict[str, Any], state: State) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {
-        "nodes": state.nodes, "points": state.points, "bounds": state.bounds
+        "nodes": state.nodes, "points": state.points, "bounds": state.bounds,
+        "lines": state.lines,
     }  # fmt: skip
     if state.splits is not None:
         arrays["splits"] = state.splits
@@ -168,6 +173,7 @@ def _read(path: Path, identity: dict[str, Any]) -> State:
             count=int(head["count"]),
             seconds=float(head["seconds"]),
             bounds=arrays["bounds"],
+            lines=arrays["lines"],
             splits=arrays.get("splits"),
         )
     except CheckpointError:

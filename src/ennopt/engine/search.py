@@ -119,6 +119,7 @@ class Search:
                 count=self.run.nodes,
                 seconds=self.seconds + self.run.elapsed(),
                 bounds=self.scheme.kept,
+                lines=self.scheme.kept_lines,
                 splits=None if recorder is None else recorder.told(),
             )
         )
