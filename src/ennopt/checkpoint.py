@@ -56,6 +56,9 @@ class State:
     turn
         Of the search under way, as in `ennopt.engine.search.Search`: `nodes`, `others`,
         `look` and `distance`.
+    lines
+        Lines above neurons that nodes of signs have bytes for: the neuron, then its
+        slopes, (num_lines, num_numbers).
     splits
         What the certificate has heard, (num_splits, 3); ``None`` without one.
     """
@@ -68,6 +71,7 @@ class State:
     bounds: Array
     half_spaces: Array
     turn: tuple[float, float, float, float]
+    lines: Array
     splits: Whole | None = None
 
 
@@ -135,6 +139,7 @@ def _write(path: Path, identity: dict[str, Any], state: State) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {
         "nodes": state.nodes, "points": state.points, "bounds": state.bounds,
         "half_spaces": state.half_spaces,
+        "lines": state.lines,
     }  # fmt: skip
     if state.splits is not None:
         arrays["splits"] = state.splits
@@ -185,6 +190,7 @@ def _read(path: Path, identity: dict[str, Any]) -> State:
             bounds=arrays["bounds"],
             half_spaces=arrays["half_spaces"],
             turn=(done, others, look, distance),
+            lines=arrays["lines"],
             splits=arrays.get("splits"),
         )
     except CheckpointError:

@@ -13,6 +13,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "tree.hpp"
 
@@ -343,7 +344,7 @@ nb::ndarray<nb::numpy, double> sign_multipliers(const Signs& signs, const Matrix
                                                 double cutoff) {
   const std::size_t count = nodes.shape(0), stride = signs.stride();
   const Model& model = signs.model();
-  const std::size_t each = model.neurons + model.set.half_spaces();
+  const std::size_t each = model.neurons + signs.ranges().count;
   check_stride(nodes, stride);
   double* out = new double[count * each + 1]();
   std::vector<double> row(stride), point(model.inputs);
@@ -357,6 +358,26 @@ nb::ndarray<nb::numpy, double> sign_multipliers(const Signs& signs, const Matrix
     signs.bound(cutoff, &node, 1, &outcome, scratch.data());
   }
   return owned(out, {count, each});
+}
+
+// Solves the program of a node of signs, from the first bytes of its basis or, if there are
+// none, of the root. Returns the node with its bound and basis, the program's point, outputs of
+// the neurons there, and multipliers of the neurons and fixed rows.
+nb::tuple sign_solution(const Signs& signs, const Vector& node, double cutoff) {
+  const std::size_t stride = signs.stride();
+  const Model& model = signs.model();
+  if (node.shape(0) > stride) throw std::invalid_argument("Expected a node of this kind.");
+  const std::size_t d = model.inputs, n = model.neurons, m = n + signs.ranges().count;
+  double *row = new double[stride](), *point = new double[d + 1], *hidden = new double[n + 1],
+         *multipliers = new double[m + 1]();
+  signs.root(row);
+  if (node.shape(0) > 2) std::copy(node.data() + 1, node.data() + node.shape(0), row + 1);
+  std::vector<char> scratch(signs.scratch_bytes());
+  Outcome outcome;
+  outcome.point = point, outcome.hidden = hidden, outcome.multipliers = multipliers;
+  signs.bound(cutoff, &row, 1, &outcome, scratch.data());
+  return nb::make_tuple(owned(row, {stride}), owned(point, {d}), owned(hidden, {n}),
+                        owned(multipliers, {m}));
 }
 
 // The bound that any multipliers prove; for tests.
@@ -433,6 +454,8 @@ NB_MODULE(_kernel, m) {
         nb::arg("upper"));
   m.def("sign_multipliers", &sign_multipliers, nb::arg("signs"), nb::arg("nodes"),
         nb::arg("cutoff"));
+  m.def("sign_solution", &sign_solution, nb::arg("signs"), nb::arg("node"),
+        nb::arg("cutoff"));
   m.def("bound_signs", &bound_signs, nb::arg("signs"), nb::arg("nodes"),
         nb::arg("cutoff"));
   nb::class_<Scheme>(m, "Scheme");
@@ -460,7 +483,8 @@ NB_MODULE(_kernel, m) {
       .def("__init__",
            [](Signs* self, std::shared_ptr<Model> model, const Vector& low,
               const Vector& high, const std::string& name, const Matrix& outputs, int learned,
-              double room) {
+              double room,
+              const std::vector<std::tuple<int, double, std::vector<double>>>& lines) {
              if (int(low.shape(0)) != model->neurons || int(high.shape(0)) != model->neurons)
                throw std::invalid_argument("Expected one bound for each neuron.");
              if (outputs.shape(0) != 2 || int(outputs.shape(1)) != model->outputs || learned < 0)
@@ -473,11 +497,19 @@ NB_MODULE(_kernel, m) {
              if (risks && !learned)
                throw std::invalid_argument("Expected room for rows to learn, got none.");
              const double *from = outputs.data(), *to = from + model->outputs;
+             std::vector<LineAbove> above;
+             for (const auto& [neuron, constant, slopes] : lines) {
+               if (neuron < 0 || neuron >= model->neurons)
+                 throw std::invalid_argument("Expected lines above neurons of the model.");
+               above.push_back({neuron, constant, slopes});
+             }
              new (self) Signs(model, table_named(name), copied(low), copied(high),
-                              {{from, to}, {to, to + model->outputs}}, learned, room);
+                              {{from, to}, {to, to + model->outputs}}, learned, room,
+                              std::move(above));
            },
            nb::arg("model"), nb::arg("low"), nb::arg("high"), nb::arg("instruction_set"),
-           nb::arg("outputs"), nb::arg("learned"), nb::arg("room"));
+           nb::arg("outputs"), nb::arg("learned"), nb::arg("room"),
+           nb::arg("lines") = std::vector<std::tuple<int, double, std::vector<double>>>());
   m.def("proved_by", &proved, nb::arg("signs"), nb::arg("allowed"), nb::arg("multipliers"),
         nb::arg("share") = 1.0);
   nb::class_<Tree>(m, "Tree")

@@ -10,7 +10,8 @@
 // is above the objective at every point whose neurons keep to their corners. A row of the
 // feasible set, a x + G f >= s with the outputs f, is one equation more, h = a x + G f - s,
 // whose h lies between zero and an upper bound and feeds nothing: p = 0. Its multiplier adds
-// to the weights of the outputs and to g. An extra input, a risk of the objective, counts
+// to the weights of the outputs and to g. A row may be on outputs y of neurons, too: then its
+// multiplier adds to their p. An extra input, a risk of the objective, counts
 // there with weight one and in rows with weight minus one. Without the objective the sum is
 // above zero at every point: if it is negative, there is none.
 #pragma once
@@ -67,6 +68,11 @@ inline double proved_by(const Model& model, const Ranges& ranges,
     far = larger(far, most);
     if (row.slopes) add(a, row.slopes, d, m.g, m.g_size);
     if (row.shares) add(a, row.shares, model.outputs, m.c, m.c_size);
+    if (row.before) add(a, row.before, row.width, m.p + row.first, m.p_size + row.first);
+    if (row.neuron >= 0) {
+      m.p[row.neuron] -= a;
+      m.p_size[row.neuron] += std::fabs(a);
+    }
     if (row.extra < 0) continue;
     m.g[d + row.extra] -= a;
     m.g_size[d + row.extra] += std::fabs(a);

@@ -158,10 +158,14 @@ void guide(Model& model, const double* x);
 // A condition of a linear program: slopes . x + shares . outputs, less an extra input if it
 // has one, is at least `side`. Proofs use `side`; the points of programs keep to `edge`, a
 // little further inside: a point there still counts as feasible when it was rounded.
+// A line above a neuron has minus the output of this neuron, and `slopes` if it is in the
+// first layer, else plus `before` . the `width` outputs of the layer before, from neuron `first`.
 struct Row {
   const double *slopes = nullptr, *shares = nullptr;  // null if all are zero
   int extra = -1;
   double side = 0.0, edge = 0.0;
+  int neuron = -1, first = 0, width = 0;
+  const double* before = nullptr;
 };
 
 // A box of inputs, the rows that count there, and bounds of the neurons, then of what is left
@@ -267,7 +271,8 @@ struct Outcome {
   bool wanted = false;          // true if such rows would help
   double value = 0.0;           // objective at `point`
   double* point = nullptr;
-  double* multipliers = nullptr;  // of a node of signs: neurons, then half-spaces; or null
+  double* multipliers = nullptr;  // of a node of signs: neurons, then fixed rows; or null
+  double* hidden = nullptr;       // outputs of the neurons in the program's point; or null
 };
 
 // Optional detail for tests: one row per lane.

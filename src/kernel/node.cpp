@@ -336,9 +336,10 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
   }
   for (int k = ranges.count; k < box.count; ++k)
     if (program.lambda[layout.neurons + k] != 0.0) pool->use(k - ranges.count);
-  if (outcome.multipliers)  // half-spaces of the set are the first rows
-    std::copy(program.lambda, program.lambda + model.neurons + set.half_spaces(),
+  if (outcome.multipliers)  // half-spaces are the first rows
+    std::copy(program.lambda, program.lambda + model.neurons + ranges.count,
               outcome.multipliers);
+  if (outcome.hidden) std::copy(program.y, program.y + model.neurons, outcome.hidden);
   for (int p = 0; p < model.inputs; ++p)
     outcome.point[p] = std::fmin(std::fmax(program.x[p], box.lower[p]), box.upper[p]);
   // In programs of boxes only discrete inputs have ends: such a box is split instead.

@@ -9,7 +9,7 @@ namespace ennopt {
 namespace {
 
 // A free place: nothing is at least minus one, always.
-constexpr Row kNothing{nullptr, nullptr, -1, -1.0, -1.0};
+constexpr Row kNothing{nullptr, nullptr, -1, -1.0, -1.0, -1, 0, 0, nullptr};
 constexpr double kNothingHigh = 2.0;
 
 }  // namespace

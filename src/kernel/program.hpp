@@ -23,6 +23,11 @@
 // the outputs, which the networks' last layers pass down. Here s is a little larger than what
 // the proof uses: a point on the edge then still counts as feasible when it was rounded.
 //
+// A line above a neuron is a row, too: y <= a Y + c with the outputs Y of the layer before
+// (lines_above.py). Its h = a Y + c - y feeds nothing either; its multiplier is taken from
+// the neuron's p and adds to what is passed down. A neuron in a face that such a row is tight
+// for is on a line again and needs no equation: the row's multiplier takes all of its p.
+//
 // Inputs behind those of the model are extra ones that no network sees: the risks of the
 // objective, which rows keep below weightings of outputs (pool.hpp).
 #pragma once
@@ -51,6 +56,9 @@ struct Program {
   std::uint8_t* what;           // its corner
   double *row, *next, *lu, *rhs, *slots;
   int *columns, *column_of, *rows, *order;
+  int* lined;                   // the row whose line a neuron in a face is on, or -1
+  int eased = -1;               // such a neuron that leaves its face, and its p then
+  double ease = 0.0;
   int size = 0, pivots = 0;
   bool done = false;
   double value = 0.0;
@@ -74,6 +82,7 @@ struct Program {
     rhs = many(most), slots = many(pass > std::size_t(most) ? pass : most);
     columns = arena.take<int>(items), column_of = arena.take<int>(items);
     rows = arena.take<int>(m + 1), order = arena.take<int>(m + 1);
+    lined = arena.take<int>(n + 1);
   }
   // What it is a program of; rows may be more than before, behind those.
   void take(const Ranges& box) {
@@ -129,7 +138,7 @@ struct Program {
         axpy(out, from[c], layer.transposed.data() + std::size_t(c) * layer.rows, layer.rows);
   }
 
-  // Values of all neurons at x along their lines, of the outputs and of the rows.
+  // Values of all neurons at x along their lines, of the outputs and of the rows that count.
   void forward() {
     double* output = f;
     for (const Stack& stack : model.stacks) {
@@ -138,7 +147,10 @@ struct Program {
         const Layer& layer = stack.layers[s];
         apply(layer, from, h + layer.first);
         for (int i = layer.first; i < layer.first + layer.rows; ++i)
-          y[i] = kappa[i] * h[i] + tau[i];
+          y[i] = lined[i] < 0 ? kappa[i] * h[i] + tau[i]
+                              : dot(slopes_of(lined[i]), from, layer.cols) -
+                                    ranges.rows[lined[i]].edge -
+                                    across(d + n + lined[i], tied[d + n + lined[i]]);
         from = y + layer.first;
       }
       const Layer& last = stack.output();
@@ -148,12 +160,19 @@ struct Program {
     }
     for (int k = 0; k < ranges.count; ++k) {
       const Row& own = ranges.rows[k];
+      if (own.neuron >= 0 && !may[d + n + k]) continue;
       double sum = -own.edge;
       if (own.slopes) sum += dot(own.slopes, x, model.inputs);
       if (own.shares) sum += dot(own.shares, f, model.outputs);
       if (own.extra >= 0) sum -= x[model.inputs + own.extra];
+      if (own.before) sum += dot(own.before, y + own.first, own.width);
+      if (own.neuron >= 0) sum -= y[own.neuron];
       h[n + k] = y[n + k] = sum;
     }
+  }
+  // Slopes of a line above a neuron: of the outputs before its layer, or the inputs.
+  const double* slopes_of(int k) const {
+    return ranges.rows[k].before ? ranges.rows[k].before : ranges.rows[k].slopes;
   }
   static double dot(const double* a, const double* b, int count) {
     double sum = 0.0;
@@ -166,31 +185,37 @@ struct Program {
   void backward(double share, double* ps, double* lambdas, double* gs, double* cs) const {
     for (int q = 0; q < d; ++q) gs[q] = q < model.inputs ? 0.0 : share;
     for (int o = 0; o < model.outputs; ++o) cs[o] = share * model.goal[o];
+    for (int i = 0; i < n; ++i) ps[i] = 0.0;
     for (int i = n; i < m; ++i) {
+      const Row& own = ranges.rows[i - n];
+      if (own.neuron >= 0 && lined[own.neuron] == i - n) continue;
       if (!single(tied[d + i])) lambdas[i] = source[i];
       if (lambdas[i] == 0.0) continue;
-      const Row& own = ranges.rows[i - n];
       if (own.slopes) axpy(gs, lambdas[i], own.slopes, model.inputs);
       if (own.shares) axpy(cs, lambdas[i], own.shares, model.outputs);
       if (own.extra >= 0) gs[model.inputs + own.extra] -= lambdas[i];
+      if (own.before) axpy(ps + own.first, lambdas[i], own.before, own.width);
+      if (own.neuron >= 0) ps[own.neuron] -= lambdas[i];
     }
     const double* output = cs;
     for (const Stack& stack : model.stacks) {
       const int hidden = int(stack.layers.size()) - 1;
       const Layer& last = stack.layers[hidden];
       double* into = hidden ? ps + stack.layers[hidden - 1].first : gs;
-      if (hidden)
-        for (int q = 0; q < last.cols; ++q) into[q] = 0.0;
       for (int r = 0; r < last.rows; ++r, ++output)
         if (*output != 0.0)
           axpy(into, *output, last.weights.data() + std::size_t(r) * last.cols, last.cols);
       for (int s = hidden - 1; s >= 0; --s) {
         const Layer& layer = stack.layers[s];
         into = s ? ps + stack.layers[s - 1].first : gs;
-        if (s)
-          for (int q = 0; q < layer.cols; ++q) into[q] = 0.0;
         for (int r = 0; r < layer.rows; ++r) {
-          const int i = layer.first + r;
+          const int i = layer.first + r, k = lined[i];
+          if (k >= 0) {
+            const double rest = i == eased && share == 0.0 ? ease : 0.0;
+            lambdas[n + k] = ps[i] - rest;
+            ps[i] = rest;
+            axpy(into, lambdas[n + k], slopes_of(k), layer.cols);
+          }
           if (!single(tied[d + i])) lambdas[i] = kappa[i] * ps[i] + source[i];
           if (lambdas[i] != 0.0)
             axpy(into, lambdas[i], layer.weights.data() + std::size_t(r) * layer.cols,
@@ -208,6 +233,10 @@ struct Program {
       for (int q = 0; q < layer.cols; ++q) next[q] = 0.0;
       for (int r = 0; r < layer.rows; ++r) {
         const int i = layer.first + r;
+        if (lined[i] >= 0) {
+          if (row[r] != 0.0) axpy(next, row[r], slopes_of(lined[i]), layer.cols);
+          continue;
+        }
         if (face(d + i)) {
           out[column_of[d + i]] = row[r];
           continue;
@@ -233,6 +262,11 @@ struct Program {
   // The same for row k of the set.
   void dependence(int k, double* out) {
     const Row& own = ranges.rows[k];
+    if (own.neuron >= 0) {
+      for (int q = 0; q < size; ++q) out[q] = 0.0;
+      dependence_above(k, true, out);
+      return;
+    }
     for (int q = 0; q < size; ++q) {
       out[q] = own.slopes && columns[q] < model.inputs ? own.slopes[columns[q]] : 0.0;
       if (own.extra >= 0 && columns[q] == model.inputs + own.extra) out[q] -= 1.0;
@@ -251,6 +285,24 @@ struct Program {
       if (counts) descend(stack, int(stack.layers.size()) - 2, out);
     }
   }
+  // Adds how row k, a line above a neuron, depends on the columns: less that neuron's
+  // output if `whole`, else the line alone.
+  void dependence_above(int k, bool whole, double* out) {
+    const int i = ranges.rows[k].neuron;
+    for (const Stack& stack : model.stacks)
+      for (int s = 0; s + 1 < int(stack.layers.size()); ++s) {
+        const Layer& layer = stack.layers[s];
+        const int r = i - layer.first;
+        if (r < 0 || r >= layer.rows) continue;
+        const double* slopes = slopes_of(k);
+        for (int q = 0; q < layer.cols; ++q) row[q] = slopes[q];
+        const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
+        if (whole && lined[i] >= 0) axpy(row, -1.0, slopes_of(lined[i]), layer.cols);
+        else if (whole && face(d + i)) out[column_of[d + i]] = -1.0;
+        else if (whole) axpy(row, -kappa[i], weights, layer.cols);
+        descend(stack, s - 1, out);
+      }
+  }
   // The equation of item d + i in units of the sides.
   void scale(int i, double* out) const {
     const double unit = 1.0 / side[d + i];
@@ -261,15 +313,20 @@ struct Program {
   bool factorize() {
     size = 0;
     int count = 0;
+    for (int i = 0; i < n; ++i) lined[i] = -1;
+    for (int k = 0; k < ranges.count; ++k) {
+      const int i = ranges.rows[k].neuron;
+      if (i >= 0 && face(d + i) && single(tied[d + n + k])) lined[i] = k;
+    }
     for (int item = 0; item < d + n; ++item)
-      if (item < d ? !single(tied[item]) : face(item)) {
+      if (item < d ? !single(tied[item]) : face(item) && lined[item - d] < 0) {
         column_of[item] = size;
         columns[size++] = item;
       }
     for (int i = 0; i < m; ++i) {
       line(i, tied[d + i]);
       source[i] = 0.0;
-      if (single(tied[d + i])) rows[count++] = i;
+      if (single(tied[d + i]) && !on_line(i)) rows[count++] = i;
     }
     if (count != size || size > most) return false;
     count = 0;
@@ -279,7 +336,7 @@ struct Program {
           if (single(tied[d + stack.layers[s].first + r]))
             dependence(stack, s, r, at(count++));
     for (int k = 0; k < ranges.count; ++k)
-      if (single(tied[d + n + k])) dependence(k, at(count++));
+      if (single(tied[d + n + k]) && !on_line(n + k)) dependence(k, at(count++));
     for (int k = 0; k < size; ++k) scale(rows[k], at(k));
     for (int k = 0; k < size; ++k) order[k] = k;
     for (int k = 0; k < size; ++k) {
@@ -305,6 +362,10 @@ struct Program {
       }
     }
     return true;
+  }
+  // Whether item d + i is the row whose line its neuron is on.
+  bool on_line(int i) const {
+    return i >= n && ranges.rows[i - n].neuron >= 0 && lined[ranges.rows[i - n].neuron] == i - n;
   }
   double* at(int k) const { return lu + std::size_t(k) * size; }
 
@@ -340,6 +401,7 @@ struct Program {
   // A basis without equations: every neuron on the line above if the output rises with
   // it, else on one of the lines below.
   void crash() {
+    for (int i = 0; i < n; ++i) lined[i] = -1;
     for (int q = 0; q < d; ++q)
       if (may[q]) tied[q] = kO;
     for (int i = 0; i < m; ++i) {
@@ -439,6 +501,7 @@ struct Program {
     const std::uint8_t rest = tied[item] & ~corner, w = one_of(rest);
     const double dh = across(item, corner) - across(item, w);
     for (int c = 0; c < size; ++c) rhs[c] = 0.0;
+    eased = -1;
     if (item < d) {
       rhs[column_of[item]] = -fall / dh;
     } else {
@@ -460,7 +523,14 @@ struct Program {
         if (i >= n) dependence(i - n, slots);
         for (int c = 0; c < size; ++c) rhs[c] = -push * slots[c];
       }
-      if (face(item)) rhs[column_of[item]] += target;
+      if (i < n && lined[i] >= 0) {  // only a neuron on a face is on a line
+        eased = i, ease = target;
+        for (int c = 0; c < size; ++c) slots[c] = 0.0;
+        dependence_above(lined[i], false, slots);
+        for (int c = 0; c < size; ++c) rhs[c] += target * slots[c];
+      } else if (face(item)) {
+        rhs[column_of[item]] += target;
+      }
     }
     if (size) solve_rows(dlambda);
     backward(0.0, dp, dlambda, dg, dc);
@@ -558,10 +628,17 @@ struct Program {
       may[i] = on || off ? line : asked == (kO | kU) || asked == (kO | kL) ? asked : kAll;
       if (on || off) tied[i] &= line;
       if (i >= d + n && !tied[i]) tied[i] = line;  // a row that is new
-      if (side[i] > 0.0) continue;
+      if (side[i] > 0.0 && !(i >= d + n && needless(i - d - n))) continue;
       may[i] = 0;
       tied[i] = i < d ? kO : line;
     }
+  }
+
+  // Whether row k is a line above a neuron that is held, so that nothing is lost without it.
+  // If it is tied it stays until a pivot unties it: the basis keeps its equations.
+  bool needless(int k) const {
+    const int i = ranges.rows[k].neuron;
+    return i >= 0 && may[d + i] != kAll && !single(tied[d + n + k]);
   }
 
   void restart() {
@@ -631,16 +708,21 @@ struct Program {
     return sum;
   }
 
-  // The neuron to hold: where the line above costs most, only among those where it
-  // misses the point if `missed`. -1 if there is none.
-  int costliest(bool missed) const {
+  // The neuron to hold: where the triangle's line above would cost most, whatever lines share
+  // its multiplier; only among those where the point misses ReLU if `missed`. -1 if there is
+  // none.
+  int costliest(bool missed) {
+    double* costs = source;  // made anew before it is used again
+    for (int i = 0; i < n; ++i) costs[i] = p[i];
+    for (int k = 0; k < ranges.count; ++k)
+      if (ranges.rows[k].neuron >= 0) costs[ranges.rows[k].neuron] += lambda[n + k];
     int best = -1;
     double most_cost = -1.0;
     for (int i = 0; i < n; ++i) {
       if (may[d + i] != kAll) continue;
       const double error = y[i] - larger(h[i], 0.0);
       if (missed && !(error > kLean * side[d + i])) continue;
-      const double cost = larger(p[i], 0.0) * high[i] * (-low[i] / side[d + i]);
+      const double cost = larger(costs[i], 0.0) * high[i] * (-low[i] / side[d + i]);
       if (cost > most_cost) most_cost = cost, best = i;
     }
     return best;

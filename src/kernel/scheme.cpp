@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
 
 #include "forward.hpp"
 
@@ -317,9 +318,9 @@ void Boxes::clips(const double* before, const double* after,
 
 Signs::Signs(std::shared_ptr<Model> model, const BoundTable* table,
              std::vector<double> low, std::vector<double> high, OutputRanges outputs,
-             int learned, double room)
+             int learned, double room, std::vector<LineAbove> lines)
     : Scheme(std::move(model), table), lower_(model_->set.lower), upper_(model_->set.upper),
-      low_(std::move(low)), high_(std::move(high)) {
+      low_(std::move(low)), high_(std::move(high)), lines_(std::move(lines)) {
   const Set& set = model_->set;
   add_risks(*model_, outputs, lower_, upper_);
   for (int k = 0; k < set.half_spaces(); ++k) rows_.push_back(half_space(set, k));
@@ -332,6 +333,7 @@ Signs::Signs(std::shared_ptr<Model> model, const BoundTable* table,
     high_.push_back(
         largest_excess(*model_, outputs, row, lower_.data(), upper_.data(), missed));
   }
+  for (const LineAbove& line : lines_) add(line);
   // Near data every input has ends of its own.
   ends_ = set.places;
   if (!set.near.empty()) {
@@ -345,6 +347,45 @@ Signs::Signs(std::shared_ptr<Model> model, const BoundTable* table,
   if (learned)
     pool_ = std::make_unique<Pool>(*model_, std::move(outputs), lower_, upper_, learned,
                                    room);
+}
+
+// The row of a line, and its largest excess, as `largest_excess` has it.
+void Signs::add(const LineAbove& line) {
+  Row row;
+  row.neuron = line.neuron;
+  row.side = row.edge = -line.constant;
+  double most = line.constant, width = 0.0, size = std::fabs(line.constant);
+  auto add = [&](double a, double low, double high, double reach) {
+    most += std::max(a * low, a * high);
+    width += std::fabs(a) * (high - low);
+    size += std::fabs(a) * reach;
+  };
+  for (const Stack& stack : model_->stacks)
+    for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
+      const Layer& layer = stack.layers[s];
+      if (line.neuron < layer.first || line.neuron >= layer.first + layer.rows) continue;
+      if (int(line.slopes.size()) != layer.cols)
+        throw std::invalid_argument("Expected a slope for each neuron before.");
+      if (s) {
+        row.first = stack.layers[s - 1].first;
+        row.width = layer.cols;
+        row.before = line.slopes.data();
+      } else {
+        row.slopes = line.slopes.data();
+      }
+      for (int c = 0; c < layer.cols; ++c) {
+        const double from = s ? std::max(low_[row.first + c], 0.0) : lower_[c];
+        const double to = s ? std::max(high_[row.first + c], 0.0) : upper_[c];
+        add(line.slopes[c], from, to, s ? to : model_->reach[c]);
+      }
+    }
+  const double up = std::max(high_[line.neuron], 0.0);
+  add(-1.0, std::max(low_[line.neuron], 0.0), up, up);
+  most += 2.0 * (model_->unit + 0x1p-51 * (model_->outputs + 2 + model_->neurons)) * size;
+  rows_.push_back(row);
+  low_.push_back(0.0);
+  const double high = std::max(most, width);
+  high_.push_back(high > 0.0 ? high : size > 0.0 ? size : 1.0);
 }
 
 void Signs::root(double* node) const { plant(layout_, ends_, ranges_, node); }

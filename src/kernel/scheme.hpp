@@ -87,14 +87,23 @@ class Boxes : public Scheme {
   std::unique_ptr<Pool> pool_;
 };
 
+// What holds of a neuron on the whole set: its output is at most `constant` plus `slopes` .
+// the outputs of the layer before, or the inputs (lines_above.py).
+struct LineAbove {
+  int neuron;
+  double constant;
+  std::vector<double> slopes;
+};
+
 // Signs of neurons on the whole set, bounded by linear programs.
 class Signs : public Scheme {
  public:
   // Neurons between `low` and `high` on the whole set, and outputs; with room for so many
-  // rows that are learned on the way, half-spaces so much wider than their regions.
+  // rows that are learned on the way, half-spaces so much wider than their regions; and
+  // lines above neurons.
   Signs(std::shared_ptr<Model> model, const BoundTable* table, std::vector<double> low,
         std::vector<double> high, OutputRanges outputs, int learned,
-        double room);
+        double room, std::vector<LineAbove> lines = {});
   std::size_t stride() const override { return layout_.stride(); }
   int batch() const override { return 1; }
   std::size_t scratch_bytes() const override {
@@ -116,6 +125,8 @@ class Signs : public Scheme {
 
  private:
   std::vector<double> lower_, upper_, low_, high_;
+  void add(const LineAbove& line);
+  std::vector<LineAbove> lines_;
   std::vector<Row> rows_;
   std::vector<int> ends_;
   Ranges ranges_;

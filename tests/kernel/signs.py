@@ -17,13 +17,16 @@ from oracles import canonical
 class Case:
     """A problem whose nodes of signs are bounded by the kernel or by HiGHS."""
 
-    def __init__(self, ensemble, domain, name="", tightening=Crown()):  # noqa: B008
+    def __init__(
+        self, ensemble, domain, name="", tightening=Crown(), lines=None  # noqa: B008
+    ):  # fmt: skip
         self.problem = canonical(ensemble, domain)
         networks = self.problem.networks
         self.sum = Ensemble(networks, weights=np.ones(len(networks)))
         self.bounds = tightening.tighten(self.problem)
-        self.scheme = compiled_signs(self.problem, self.bounds, name)
-        self.reference = SignPrograms(self.problem, self.bounds)
+        self.lines = () if lines is None else lines(self.problem, self.bounds)
+        self.scheme = compiled_signs(self.problem, self.bounds, name, self.lines)
+        self.reference = SignPrograms(self.problem, self.bounds, self.lines)
         self.root = self.reference.root()
 
     def states(self, rows):

@@ -10,7 +10,8 @@ is above the objective at every point whose neurons keep to their corners: the t
 over their bounds, or the side of it that a held neuron is on. A row of the feasible
 set, ``a x + G f >= s`` with the outputs f, is one equation more, ``h = a x + G f - s``,
 whose h lies between zero and an upper bound and feeds nothing: ``p = 0``. Its
-multiplier adds to the weights of the outputs and to g. An extra input, a risk of the
+multiplier adds to the weights of the outputs and to g. A line above a neuron is a row
+on outputs y of neurons: its multiplier adds to their p. An extra input, a risk of the
 objective, counts there with weight one and in rows with weight minus one. Without the
 objective the sum is above zero at every point: if it is negative, there is none.
 `src/kernel/duality.hpp` mirrors this function.
@@ -66,6 +67,7 @@ def proved_by(
     g, g_size = np.zeros((2, domain.num_inputs))
     t, t_size = np.full((2, len(goal.groups)), share)
     c, c_size = share * goal.weights, np.abs(share * goal.weights)
+    of_rows, of_rows_size = np.zeros((2, problem.num_neurons))
     total, size, far = 0.0, 0.0, 1.0
     for a, row in zip(multipliers[problem.num_neurons :], rows, strict=True):
         most = largest_excess(problem, bounds, row)
@@ -74,6 +76,9 @@ def proved_by(
         far = max(far, most)
         g, g_size = g + a * row.slopes, g_size + np.abs(a * row.slopes)
         c, c_size = c + a * row.shares, c_size + np.abs(a * row.shares)
+        if row.hidden is not None:
+            of_rows += a * row.hidden
+            of_rows_size += np.abs(a * row.hidden)
         if row.extra >= 0:
             t[row.extra] -= a
             t_size[row.extra] += abs(a)
@@ -93,6 +98,7 @@ def proved_by(
                 g, g_size = g + p, g_size + p_size
                 break
             own = slice(ends[k - 1], ends[k])
+            p, p_size = p + of_rows[own], p_size + of_rows_size[own]
             low, high, a = lows[own], highs[own], multipliers[own]
             a_size = np.abs(a)
             corners = _largest_corner(p, a, low, high, allowed[own])

@@ -11,7 +11,9 @@ from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import INPUT_SETS, Canonical, Feature
 from ennopt.checkpoint import State
 from ennopt.engine.compiled import kernel
+from ennopt.engine.lines_above import LineAbove, unpacked
 from ennopt.engine.nodes import FUNCTIONS
+from ennopt.engine.root_lines import lines_at_root
 from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
 from ennopt.engine.sign_tightening import SignTightening
@@ -40,7 +42,8 @@ class NeuronSearch(Engine):
     where inputs that do not take every value are between certain ends. Its bound is the
     optimum of the linear program that relaxes all others to triangles, found by a dual
     simplex method made for networks and proved by its multipliers. The triangles come
-    from bounds that are first sharpened by one such search per neuron.
+    from bounds that are first sharpened by one such search per neuron. Lines above
+    neurons that lower the bound of the root are rows of all programs.
 
     Parameters
     ----------
@@ -80,7 +83,8 @@ class NeuronSearch(Engine):
 
     def _scheme_of(self, problem: Canonical, state: State) -> Signs:
         bounds = problem.root.with_hidden(*state.bounds)
-        return Signs(bounds, self.instruction_set)
+        lines = unpacked(problem, bounds, state.lines)
+        return Signs(bounds, self.instruction_set, lines)
 
     def _begin(self, search: Search) -> None:
         self._first_values(search.run)
@@ -103,7 +107,9 @@ class NeuronSearch(Engine):
                 bounds = self._tightened(run, bounds, searches, executor, seconds)
                 first, recorder = search.scheme, run.tools.recorder
                 told = None if recorder is None else recorder.told()
-                second = self._first_nodes(search, bounds)
+                second = self._first_nodes(
+                    search, bounds, self._lines(run, bounds) if told is None else ()
+                )
                 # With sharper bounds the search holds other neurons, rarely worse ones.
                 if tree.bound < second.bound:
                     search.scheme, search.tree = first, tree
@@ -133,11 +139,20 @@ class NeuronSearch(Engine):
                 stop=lambda: halted(run),
             ).bounds  # fmt: skip
 
-    def _first_nodes(self, search: Search, bounds: NeuronBounds) -> Tree:
-        """A tree with these bounds of the neurons, and its first nodes."""
+    def _lines(self, run: Run, bounds: NeuronBounds) -> tuple[LineAbove, ...]:
+        with run.phase("bounds"):
+            return lines_at_root(
+                run.problem, bounds, run.value, self.instruction_set,
+                lambda: halted(run),
+            )  # fmt: skip
+
+    def _first_nodes(
+        self, search: Search, bounds: NeuronBounds, lines: tuple[LineAbove, ...] = ()
+    ) -> Tree:
+        """A tree with these bounds of and lines above neurons, and its first nodes."""
         run = search.run
         with run.phase("search"):
-            tree = search.plant(Signs(bounds, self.instruction_set))
+            tree = search.plant(Signs(bounds, self.instruction_set, lines))
             self._explore(
                 search, run.nodes + NODES_BEFORE_TIGHTENING, threads=1, eager=True
             )

@@ -46,6 +46,8 @@ class Row(NamedTuple):
         What a proof uses.
     edge
         What the points of programs keep to, a little further inside.
+    hidden
+        Of the outputs of the hidden neurons, (num_neurons,): a line above one of them.
     """
 
     slopes: Array
@@ -53,6 +55,7 @@ class Row(NamedTuple):
     extra: int
     side: float
     edge: float
+    hidden: Array | None = None
 
 
 def num_learned(problem: Canonical) -> int:
@@ -185,10 +188,14 @@ def largest_excess(problem: Canonical, bounds: NeuronBounds, row: Row) -> float:
     if row.extra >= 0:
         extras[row.extra] = -1.0
     form = np.concatenate([row.slopes, row.shares, extras])
+    if row.hidden is not None:
+        form = np.append(form, row.hidden)
+        ends = np.concatenate([ends, np.maximum(bounds.flat(), 0.0)], axis=1)
     most = float(np.maximum(form * ends[0], form * ends[1]).sum()) - row.side
     width = float(np.abs(form) @ (ends[1] - ends[0]))
     size = float(np.abs(form) @ np.abs(ends).max(axis=0)) + abs(row.side)
-    rounding = problem.unit + 2.0**-51 * (problem.num_outputs + 2)
+    terms = problem.num_outputs + 2 + (row.hidden is not None) * problem.num_neurons
+    rounding = problem.unit + 2.0**-51 * terms
     reach = max(most + 2.0 * rounding * size, width)
     return reach if reach > 0.0 else size if size > 0.0 else 1.0
 

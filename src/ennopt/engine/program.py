@@ -15,6 +15,7 @@ import numpy as np
 
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
+from ennopt.engine.lines_above import LineAbove, row_of
 from ennopt.engine.nodes import Fate, States
 from ennopt.engine.pool import (
     Pool,
@@ -106,6 +107,12 @@ class _Relaxation:
         objective = np.zeros(count + outputs + extras)
         # Powers of two: nothing is rounded.
         self.units = np.concatenate([own[-1] for own in self.scaled.neurons])
+        nothing = np.zeros(0)
+        hidden = [own[:-1] for own in self.scaled.neurons]
+        hidden_units = np.concatenate([nothing, *(u for own in hidden for u in own)])
+        places = np.concatenate(
+            [nothing.astype(np.int64), *(at.y for own in made.neurons for at in own)]
+        )
         objective[self.outputs] = problem.weighting.weights * (self.units / unit)
         objective[self.extras] = 1.0
         dense, sides, most = [], [], []
@@ -122,6 +129,9 @@ class _Relaxation:
             form = np.zeros(objective.size)
             form[made.inputs] = row.slopes * self.scaled.inputs
             form[self.outputs] = row.shares * self.units
+            if row.hidden is not None:  # a neuron without a column is zero
+                kept = places != ABSENT
+                form[places[kept]] += (row.hidden * hidden_units)[kept]
             if row.extra >= 0:
                 form[self.extras[row.extra]] = -unit
             largest = float(np.abs(form).max())
@@ -158,12 +168,15 @@ class SignPrograms:
 
     batch = 1
 
-    def __init__(self, problem: Canonical, bounds: NeuronBounds) -> None:
+    def __init__(
+        self, problem: Canonical, bounds: NeuronBounds, lines: Sequence[LineAbove] = ()
+    ) -> None:
         domain, goal = problem.domain, problem.weighting
         # The last sums of the networks, and their sum.
         self._margin = float(np.abs(goal.weights) @ output_errors(problem))
         self._problem, self._bounds = problem, bounds
         fixed = fixed_rows(problem)
+        fixed += [row_of(problem, line) for line in lines]
         self._limits = fixed[len(domain.half_spaces()[1]) :]
         self._pool = Pool(num_learned(problem))
         self._relaxed = _Relaxation(problem, bounds, self._limits)

@@ -7,7 +7,7 @@ there, else in NumPy; units of work carry it to other processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import INPUT_SETS, Canonical
 from ennopt.engine.compiled import compile_model, kernel
+from ennopt.engine.lines_above import LineAbove, packed
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import (
     FUNCTIONS,
@@ -43,6 +44,10 @@ class Scheme(Protocol):
     @property
     def kept(self) -> Array:
         """What a checkpoint must have beside the nodes, (2, num_numbers)."""
+
+    @property
+    def kept_lines(self) -> Array:
+        """And of lines above neurons: the neuron, then slopes, (num_lines, numbers)."""
 
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
@@ -83,6 +88,11 @@ class Boxes:
         """Nothing: the settings are the method's own."""
         return np.zeros((0, 0))
 
+    @property
+    def kept_lines(self) -> Array:
+        """None."""
+        return np.zeros((0, 0))
+
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
         journal: bool = False,
@@ -114,15 +124,23 @@ class Signs:
         Of the neurons of the problem's networks, valid on its domain.
     instruction_set
         ``""`` for the best of this machine.
+    lines
+        Lines above neurons, valid on the domain, that programs have as rows.
     """
 
     bounds: NeuronBounds
     instruction_set: str = ""
+    lines: tuple[LineAbove, ...] = ()
 
     @property
     def kept(self) -> Array:
         """The bounds of the neurons."""
         return np.array(self.bounds.flat())
+
+    @property
+    def kept_lines(self) -> Array:
+        """The neurons and slopes of the lines above neurons."""
+        return packed(self.lines)
 
     def open(
         self, problem: Canonical, gap: float, *, plain: bool = False,
@@ -132,24 +150,26 @@ class Signs:
         problem.expect(INPUT_SETS | FUNCTIONS, type(self).__name__)
         tolerance = Tolerance.of(problem, gap)
         if kernel() is None or plain:
-            programs = SignPrograms(problem, self.bounds)
+            programs = SignPrograms(problem, self.bounds, self.lines)
             return PlainTree(problem, programs, tolerance, journal)
         return compiled_tree(self.compiled(problem), tolerance, journal)
 
     def compiled(self, problem: Canonical) -> Any:
         """The kernel's scheme; it must be there."""
-        return compiled_signs(problem, self.bounds, self.instruction_set)
+        return compiled_signs(problem, self.bounds, self.instruction_set, self.lines)
 
 
 def compiled_signs(
-    problem: Canonical, bounds: NeuronBounds, instruction_set: str = ""
-) -> Any:
+    problem: Canonical, bounds: NeuronBounds, instruction_set: str = "",
+    lines: Sequence[LineAbove] = (),
+) -> Any:  # fmt: skip
     """Nodes of signs of the kernel, with bounds of the neurons and outputs."""
     module = kernel()
     assert module is not None
     return module.Signs(
         compile_model(problem), *bounds.flat(), instruction_set,
         output_ranges(bounds), num_learned(problem), room(problem),
+        [(line.neuron, line.constant, line.slopes.tolist()) for line in lines],
     )  # fmt: skip
 
 

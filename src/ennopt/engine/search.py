@@ -141,6 +141,7 @@ class Search:
                 bounds=self.scheme.kept,
                 half_spaces=np.vstack([none, *self.learned]),
                 turn=(done, self.others, self.look, self.distance),
+                lines=self.scheme.kept_lines,
                 splits=None if recorder is None else recorder.told(),
             )
         )

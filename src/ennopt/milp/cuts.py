@@ -69,7 +69,7 @@ def most_violated(
     >>> inside.tolist(), excess.tolist()
     ([[False, True]], [0.5])
     """
-    near, far = _ends(weights, lower, upper)
+    near, far = ends(weights, lower, upper)
     share = z[:, None]
     kept = weights * (x - near * (1.0 - share))
     dropped = weights * far * share
@@ -78,7 +78,7 @@ def most_violated(
     return inside, np.asarray(y - limit)
 
 
-def _ends(weights: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+def ends(weights: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
     """Inputs at which each weight's term is smallest and largest."""
     rising = weights >= 0
     return np.where(rising, lower, upper), np.where(rising, upper, lower)
@@ -111,7 +111,7 @@ class _UnstableLayer:
     def cut(self, r: int, inside: npt.NDArray[np.bool_]) -> Inequality:
         """``y - sum_I w x - (b + sum_I w L~ + sum_(not I) w U~) z <= -sum_I w L~``."""
         w = self.weights[r]
-        near, far = _ends(w, self.lower, self.upper)
+        near, far = ends(w, self.lower, self.upper)
         used = inside & (w != 0)
         low = float((w * near)[inside].sum())
         slope = float(self.bias[r]) + low + float((w * far)[~inside].sum())
