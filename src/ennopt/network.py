@@ -73,7 +73,10 @@ def check_size(numbers: int, stored: int, where: str) -> None:
         raise ModelConfigurationError(
             f"Expected a model that takes at most {limit:,} numbers "
             f"({limit / 2**27:.3g} GiB) to read, got {numbers:,} ({stored:,} of them "
-            f"stored) at {where}. A trained network alone takes far less."
+            f"stored) at {where}. Each layer is kept as a full matrix, so that a "
+            "convolution or a rescaling of neurons takes the product of two widths: "
+            f"two widths of {math.isqrt(limit):,} would just fit. Take smaller inputs, "
+            "fewer channels or a narrower network."
         )
 
 

@@ -326,7 +326,8 @@ struct Functions {
       w.piece_error[k] = Vec{};
       if (hidden(k) == 0) continue;
       for (int p = 0; p < d; ++p) w.tried_form[p] += w.shares[k] * slopes(k)[p];
-      for (int s = 0; s < hidden(k); ++s) {
+      Vec share = w.shares[k];
+      for (int s = 0; s < hidden(k); ++s, share *= kSmearDecay) {
         const Layer& layer = stack(k).layers[s];
         for (int n = layer.first; n < layer.first + layer.rows; ++n) {
           if (!any(w.unstable[n])) continue;
@@ -334,7 +335,7 @@ struct Functions {
           const Vec error =
               inner().error_of(n, coefficient(k)[n - stack(k).layers[0].first], width);
           w.piece_error[k] += error;
-          const Vec gap = w.shares[k] * error / width, *smear = w.smear + std::size_t(n) * d;
+          const Vec gap = share * error / width, *smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }

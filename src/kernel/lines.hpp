@@ -1,4 +1,4 @@
-// First-layer lines anchored at the vertex where a form is largest (deep rule 2).
+// First-layer lines anchored at a vertex, or where some inputs are undecided (deep rule 2).
 //
 // With z in [-1, 1]^d, wr = w * rad, hc = h(centre), range [Lb, Ub] over the box, a
 // vertex sigma and a set U of undecided inputs: Hc = hc + sum_{p not in U} wr_p sigma_p,
@@ -9,8 +9,13 @@
 // ReLU(h(z)) <= V0 + u (R + sum_U wr_p z_p) + sum_dis a wr_p (z_p - sigma_p)
 //                  + sum_agr b wr_p (z_p - sigma_p),
 // an inequality of the single-neuron hull, exact at sigma when U is empty. A negative
-// coefficient takes the slope [Hc > 0] below ReLU.
+// coefficient takes the slope [Hc > 0] below ReLU. Any vertex and any U will do.
 #pragma once
+
+constexpr int kLinePasses = 2;                        // for rows; each at another point
+constexpr double kLeanStart = 0.7, kLeanStep = 0.8;  // how far the point leans to slopes
+constexpr double kUndecided = 0.5;                    // |z| of inputs in U, at most
+constexpr double kLeastSlope = 1e-290;                // what slopes are divided by, at least
 
 struct FirstLayer {
   int inputs;
@@ -24,10 +29,9 @@ struct FirstLayer {
 };
 
 // Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
-// valid forms is valid. Only `moving` lanes move. Returns the new maximum of the form on
-// the box.
+// valid forms is valid. Returns the new maximum of the form on the box.
 [[gnu::noinline]] Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
-                          Vec value, Mask moving) {
+                          Vec value) {
   constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
   Vec share = Vec{};
   const Vec tie = 1e-11 * vabs(value);  // rounding must not decide
@@ -38,7 +42,7 @@ struct FirstLayer {
     for (int e = 0; e < 6; ++e) sums[e] += vabs(from + kShares[e] * way);
   }
   for (int e = 0; e < 6; ++e) {
-    const Mask better = moving & (sums[e] < value - tie);
+    const Mask better = sums[e] < value - tie;
     value = pick(better, sums[e], value);
     share = pick(better, splat(kShares[e]), share);
   }
@@ -50,7 +54,7 @@ struct FirstLayer {
   return value;
 }
 
-// First pass: sigma = sign(g), U empty. `coefficients` [i][t] are those of the listed
+// At the vertex of `signs`, U empty. `coefficients` [i][t] are those of the listed
 // neurons' outputs, zero in lanes where a neuron is stable. Adds the lines to (gnew,
 // cnew), which hold the stable part.
 template <int T>
@@ -77,7 +81,7 @@ template <int T>
   spread_signed<T>(first, second, signs, f.slopes, f.inputs, f.list, f.count, gnew);
 }
 
-// Second pass: inputs with open[p][t] = 1 are undecided (their sign is 0).
+// The same where inputs with open[p][t] = 1 are undecided (their sign is 0).
 template <int T>
 [[gnu::noinline]] void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
                         const Vec* open, Vec* anchor, Vec* range, Vec* first, Vec* second,

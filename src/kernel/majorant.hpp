@@ -2,6 +2,7 @@
 #pragma once
 
 constexpr double kSmearFloor = 0.02;    // weight of the majorant itself in the scores
+constexpr double kSmearDecay = 0.5;    // from one layer to the next, in the scores
 constexpr double kWidthFloor = 1e-4;   // of all errors, for every input's relative width
 constexpr double kCrowdedShare = 0.1;  // of unstable neurons: above, some rows are skipped
 
@@ -205,7 +206,7 @@ struct Majorant {
       cnew += sum;
       for (int p = 0; p < d; ++p) w.gnew[p] += w.gopen[p];
     }
-    value = mix(w.form, c, w.gnew, cnew, d, 1, value, all());
+    value = mix(w.form, c, w.gnew, cnew, d, 1, value);
     for (int p = 0; p < d; ++p) w.form[p] -= halves.slope(w.multipliers, 1, p);
     c -= constant;  // the rounding of both moves stays
     return value;
@@ -228,20 +229,22 @@ struct Majorant {
   [[gnu::noinline]] Vec scores() const {
     Vec errors = Vec{};
     for (int p = 0; p < d; ++p) w.score[p] = kSmearFloor * vabs(w.best[p]);
-    for (const Stack& stack : model.stacks)
-      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
+    for (const Stack& stack : model.stacks) {
+      double share = 1.0;
+      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s, share *= kSmearDecay) {
         const Layer& layer = stack.layers[s];
         for (int r = 0; r < layer.rows; ++r) {
           const int n = layer.first + r;
           if (!any(w.unstable[n])) continue;
           Vec width;
           const Vec error = error_of(n, w.coefficient[n], width);
-          const Vec gap = error / width;
+          const Vec gap = share * error / width;
           errors += error;
           const Vec* smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }
+    }
     add_floor(errors);
     return errors;
   }

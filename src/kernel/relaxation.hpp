@@ -232,37 +232,37 @@ struct Bounder {
           w.g[p * kTile + t] -= halves.slope(w.multipliers + t, kTile, p);
   }
 
-  // Both passes of the anchored lines, mixed into (g, c). A form moved by a multiple of
-  // a half-space is zero at the breakpoint up to rounding, which must not choose its sign.
+  // Anchored lines at points that lean to where the forms are largest, mixed into (g, c).
   [[gnu::noinline]] void anchor(const FirstLayer& f, const Vec* constant, Vec* c,
                                 Vec* value) const {
-    Vec cnew[kTile];
-    for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
-    for (int x = 0; x < d * kTile; ++x) {
-      w.gnew[x] = w.stable[x];
-      w.tie[x] = halves.tie_width(w.multipliers + x % kTile, kTile, x / kTile);
-      w.signs[x] = pick(w.g[x] >= -w.tie[x], splat(1.0), splat(-1.0));
+    Vec cnew[kTile], scale[kTile] = {};
+    for (int x = 0; x < d * kTile; ++x) scale[x % kTile] += vabs(w.g[x]) * (1.0 / d);
+    for (int t = 0; t < kTile; ++t) scale[t] = vmax(scale[t], splat(kLeastSlope));
+    for (int x = 0; x < d * kTile; ++x)
+      w.lean[x] = clip(kLeanStart * ratio(w.g[x], scale[x % kTile]));
+    for (int pass = 1;; ++pass) {
+      for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
+      for (int x = 0; x < d * kTile; ++x) {
+        w.gnew[x] = w.stable[x];
+        const Mask open = vabs(w.lean[x]) <= kUndecided;
+        w.undecided[x] = keep(open, splat(1.0));
+        w.signs[x] = keep(~open, pick(w.lean[x] > 0.0, splat(1.0), splat(-1.0)));
+      }
+      mixed_lines<kTile>(f, w.coef, w.signs, w.undecided, w.anchor, w.range, w.first,
+                         w.second, w.third, w.gnew, cnew, w.gopen);
+      w.products += 5.0 * kTile * d * f.count;
+      for (int t = 0; t < kTile; ++t)
+        value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t]);
+      if (pass == kLinePasses) return;
+      for (int t = 0; t < kTile; ++t) scale[t] = splat(kLeastSlope);
+      for (int x = 0; x < d * kTile; ++x)
+        scale[x % kTile] = vmax(scale[x % kTile], vabs(w.gnew[x]));
+      for (int x = 0; x < d * kTile; ++x)
+        w.lean[x] = clip(w.lean[x] + kLeanStep / pass * ratio(w.gnew[x], scale[x % kTile]));
     }
-    vertex_lines<kTile>(f, w.coef, w.signs, w.anchor, w.first, w.second, w.gnew, cnew);
-    w.products += 3.0 * kTile * d * f.count;
-    for (int t = 0; t < kTile; ++t)
-      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], all());
-    Mask moving[kTile] = {};
-    for (int x = 0; x < d * kTile; ++x) {
-      const Mask turned = (w.gnew[x] * w.signs[x] < 0.0) | (w.g[x] * w.signs[x] < -w.tie[x]);
-      w.undecided[x] = keep(turned, splat(1.0));
-      w.signs[x] = keep(~turned, w.signs[x]);
-      moving[x % kTile] |= turned;
-    }
-    if (!any(moving[0] | moving[1] | moving[2] | moving[3])) return;
-    for (int t = 0; t < kTile; ++t) cnew[t] = constant[t];
-    for (int x = 0; x < d * kTile; ++x) w.gnew[x] = w.stable[x];
-    mixed_lines<kTile>(f, w.coef, w.signs, w.undecided, w.anchor, w.range, w.first, w.second,
-                w.third, w.gnew, cnew, w.gopen);
-    w.products += 5.0 * kTile * d * f.count;
-    for (int t = 0; t < kTile; ++t)
-      value[t] = mix(w.g + t, c[t], w.gnew + t, cnew[t], d, kTile, value[t], moving[t]);
   }
+
+  static Vec clip(Vec z) { return vmin(vmax(z, splat(-1.0)), splat(1.0)); }
 
   // Sensitivities J_k = W_k diag(s) J_(k-1), times radius, for the listed rows.
   [[gnu::noinline]] void sensitivities(const Stack& stack, int k) const {

@@ -193,8 +193,9 @@ struct SmoothMajorant {
   Vec scores() const {
     Vec errors = Vec{};
     for (int p = 0; p < d; ++p) w.score[p] = kSmearFloor * vabs(w.best[p]);
-    for (const Stack& stack : model.stacks)
-      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s) {
+    for (const Stack& stack : model.stacks) {
+      double share = 1.0;
+      for (std::size_t s = 0; s + 1 < stack.layers.size(); ++s, share *= kSmearDecay) {
         const Layer& layer = stack.layers[s];
         for (int r = 0; r < layer.rows; ++r) {
           const int n = layer.first + r;
@@ -209,12 +210,13 @@ struct SmoothMajorant {
             below = vmax(below, y - w.under[n] * x - w.under_shift[n]);
           }
           const Vec error = vmax(pick(a > 0.0, a * above, -a * below), Vec{});
-          const Vec gap = error / pick(high > low, high - low, splat(1.0));
+          const Vec gap = share * error / pick(high > low, high - low, splat(1.0));
           errors += error;
           const Vec* smear = w.smear + std::size_t(n) * d;
           for (int p = 0; p < d; ++p) w.score[p] += gap * smear[p];
         }
       }
+    }
     for (int p = 0; p < d; ++p) {
       const double width = model.set.upper[p] - model.set.lower[p];
       w.score[p] += kWidthFloor * errors * (2.0 / (width > 0.0 ? width : 1.0)) * w.radius[p];

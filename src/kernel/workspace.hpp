@@ -39,7 +39,7 @@ struct Work {
   std::size_t* packed_at;
   // A tile of rows.
   Vec *rows, *next, *deviation, *coef, *anchor, *range, *first, *second, *third;
-  Vec *g, *gnew, *gopen, *stable, *signs, *undecided, *tie;
+  Vec *g, *gnew, *gopen, *stable, *signs, *undecided, *lean;
   // The objective.
   Vec *form, *base, *best, *point, *ahead, *trial, *score;
   // Limits that are inherited; functions of several outputs (functions.hpp).
@@ -82,7 +82,7 @@ struct Work {
     first = vec(tile), second = vec(tile), third = vec(tile);
     g = vec(d * kTile), gnew = vec(d * kTile), gopen = vec(d * kTile);
     stable = vec(d * kTile), signs = vec(d * kTile), undecided = vec(d * kTile);
-    tie = vec(d * kTile);
+    lean = vec(d * kTile);
     form = vec(d), base = vec(d), best = vec(d), point = vec(d), score = vec(d);
     ahead = vec(2 * w), trial = vec(2 * (w > d ? w : d));
     if (!m.several()) return;

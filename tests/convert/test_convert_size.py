@@ -416,3 +416,14 @@ def test_a_wide_layer_takes_no_more_than_its_weights():
         ensemble = to_ensemble(graph.matmul(hidden, second), source, room)
     assert ensemble.num_neurons == 20_000
     assert room.spent < 10 * first.size
+
+
+def test_a_rescaling_of_many_neurons_is_refused_with_what_would_fit():
+    wide = 60_100  # as a full matrix the rescaling takes 26.9 GiB
+    module = torch.nn.Sequential(
+        torch.nn.Linear(1, wide), torch.nn.ReLU(), torch.nn.BatchNorm1d(wide),
+        torch.nn.ReLU(), torch.nn.Linear(wide, 1),
+    )  # fmt: skip
+    refused = r"got 3,6\d\d,.* a full matrix, .* two widths of 11,\d\d\d would just fit"
+    with allocating_at_most(100), pytest.raises(ModelConfigurationError, match=refused):
+        load(module)

@@ -1,12 +1,16 @@
 """The bound of a node is a proof: nothing on the node beats it."""
 
+from types import SimpleNamespace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from ennopt.domain import Domain
 from ennopt.engine.concretise import HalfSpaces, argument, clip, empty, support
-from ennopt.engine.lines import FirstLayer, anchored_lines, mix
+from ennopt.engine.lines import FirstLayer, anchor, anchored_lines, mix
+from ennopt.engine.majorant import Sum
 from ennopt.engine.node import bound_nodes, branch
 from ennopt.engine.nodes import Fate, NodeModel, Nodes, NodeSettings
 from oracles import (
@@ -233,11 +237,59 @@ def test_anchored_lines_are_above_relu_everywhere_and_exact_at_their_vertex(rng)
             assert vertex @ g[0, 0] + c[0, 0] == pytest.approx(there, abs=1e-12)
 
 
+def test_forms_anchored_where_they_lean_stay_above_relu_and_fall(rng):
+    fallen = 0
+    for _ in range(200):
+        d, n = int(rng.integers(1, 9)), 6
+        wr, hc = rng.normal(size=(1, n, d)), 0.3 * rng.normal(size=(1, n))
+        total = np.abs(wr).sum(axis=2)
+        unstable = np.abs(hc) < total
+        low = np.where(unstable, hc - total, -1.0)
+        high = np.where(unstable, hc + total, 1.0)
+        coefficients = np.where(unstable, rng.normal(size=(1, n)), 0.0)[:, None]
+        plus, minus = np.maximum(coefficients, 0.0), np.minimum(coefficients, 0.0)
+        steep = high / (high - low)
+        lines = plus * steep[:, None] + minus * (high > -low)[:, None]
+        g = lines @ wr  # the triangle: what the lines are to improve
+        c = (lines @ hc[..., None])[..., 0] + (plus @ (-low * steep)[..., None])[..., 0]
+        value = c + np.abs(g).sum(axis=2)
+        nothing = np.zeros_like(g), np.zeros_like(c)
+        g, c, best = anchor(
+            FirstLayer(wr, hc, low, high), coefficients, nothing, (g, c), value
+        )
+        z = rng.uniform(-1, 1, size=(500, d))
+        z[:200] = np.sign(z[:200])
+        exact = np.maximum(z @ wr[0].T + hc[0], 0.0) @ coefficients[0, 0]
+        assert np.all(exact <= z @ g[0, 0] + c[0, 0] + 1e-12)
+        np.testing.assert_allclose(best, c + np.abs(g).sum(axis=2), atol=1e-12)
+        assert np.all(best <= value)
+        fallen += np.any(best < value - 1e-6)
+    assert fallen > 100
+
+
+def test_errors_count_half_as_much_with_every_layer():
+    class Even(Sum):
+        """Three layers of one neuron with an error of one each."""
+
+        centre = np.zeros((1, 2))
+        layers: ClassVar = [[SimpleNamespace(smear=np.array([[[1.0, 3.0]]]))] * 3]
+
+        def output_form(self, i, w, b, error):
+            raise NotImplementedError
+
+        def errors_of(self, layer, a):
+            return np.abs(a), np.ones_like(a)
+
+    scores, errors = Even().smear(0, [np.ones((1, 1))] * 3)
+    np.testing.assert_array_equal(scores, [[1.75, 5.25]])
+    assert errors == 3.0
+
+
 def test_mixing_never_raises_the_largest_value(rng):
     g, gnew = rng.normal(size=(2, 50, 3, 4))
     c, cnew = rng.normal(size=(2, 50, 3))
     value = c + np.abs(g).sum(axis=2)
-    moved, constant, best = mix(g, c, gnew, cnew, value, np.ones(c.shape, dtype=bool))
+    moved, constant, best = mix(g, c, gnew, cnew, value)
     assert np.all(best <= value)
     np.testing.assert_allclose(best, constant + np.abs(moved).sum(axis=2))
     assert np.any(best < value)

@@ -139,6 +139,14 @@ def test_kernel_equals_specification_on_many_inputs(name, rng):
 
 
 @pytest.mark.parametrize("name", SETS)
+def test_kernel_equals_specification_on_deep_and_wide_networks(name, rng):
+    shapes = [(1, 3, (12,) * 8), (2, 8, (16,) * 6), (1, 12, (70, 40))]
+    for members, inputs, widths in shapes:
+        ensemble = random_ensemble(rng, members, inputs, widths)
+        check(ensemble, random_domain(rng, inputs), NodeSettings(), name, rng, count=9)
+
+
+@pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_kernel_equals_specification_on_degenerate_ensembles(name, case, rng):
     ensemble, domain = DEGENERATE[case](rng)

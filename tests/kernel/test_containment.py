@@ -1,6 +1,6 @@
 """Bounds of nodes contain samples and exact optima, for each way to compute them."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -61,9 +61,17 @@ def shapes(rng, count):
         )
 
 
+def deep_and_wide(rng):
+    for members, inputs, widths in (
+        (1, 3, (16,) * 8), (2, 8, (24,) * 6), (1, 12, (128, 40)), (1, 20, (30,) * 4)
+    ):  # fmt: skip
+        yield random_ensemble(rng, members, inputs, widths), random_domain(rng, inputs)
+
+
 @WAYS
-def test_no_sample_leaves_the_bounds_of_its_box(way, rng):
-    for ensemble, domain in shapes(rng, 20):
+@pytest.mark.parametrize("drawn", [partial(shapes, count=20), deep_and_wide])
+def test_no_sample_leaves_the_bounds_of_its_box(way, drawn, rng):
+    for ensemble, domain in drawn(rng):
         model, settings = NodeModel(canonical(ensemble, domain)), NodeSettings()
         lower, upper = boxes_in(domain, 60, rng)
         rows = fresh(model, lower, upper).packed()

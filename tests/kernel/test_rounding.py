@@ -135,8 +135,10 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
 
 
 @WAYS
-@pytest.mark.parametrize(("depth", "width"), [(8, 50), (6, 12)])
-def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, depth, width):
+@pytest.mark.parametrize(("inputs", "depth", "width"), [
+    (3, 8, 50), (3, 6, 12), (12, 2, 128),
+])  # fmt: skip
+def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, inputs, depth, width):
     """Margins are those of the coefficients that occur, and still cover all rounding.
 
     Members that cancel leave nothing but rounding; a box of a few digits' width leaves
@@ -145,9 +147,9 @@ def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, depth, width):
     settings = NodeSettings()
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        net = random_network(rng, 3, (width,) * depth, scale=1.0 + 0.2 * seed)
+        net = random_network(rng, inputs, (width,) * depth, scale=1.0 + 0.2 * seed)
         ensemble = Ensemble((net, net.fold_output(-1.0 - 1e-15, 0.0), net))
-        x = rng.normal(size=3)
+        x = rng.normal(size=inputs)
         radius = np.abs(x) * (0.0, 1e-15)[seed]
         domain = Domain(x - radius, x + radius)
         model = NodeModel(canonical(ensemble, domain))

@@ -1,4 +1,4 @@
-"""First-layer lines anchored at the vertex where a form is largest.
+"""First-layer lines anchored at a vertex, or where some inputs are undecided.
 
 With z in [-1, 1]^d, ``wr = w * radius``, ``hc = h(centre)``, the range [Lb, Ub] of h
 over the box, a vertex sigma and a set U of undecided inputs::
@@ -15,8 +15,9 @@ Then ``ReLU(h(z)) <= V0 + u (R + sum_U wr_p z_p) + sum_dis a wr_p (z_p - sigma_p
 sum_agr b wr_p (z_p - sigma_p)``: an inequality of the single-neuron hull (Anderson et
 al.), exact at sigma when U is empty. Proof: ``ReLU(t + s) <= ReLU(t) + s`` for s >= 0
 on the slope-1 inputs, monotonicity on the slope-0 ones, the secant on the others. A
-negative coefficient takes the slope [Hc > 0] below ReLU. `src/kernel/lines.hpp`
-mirrors these functions.
+negative coefficient takes the slope [Hc > 0] below ReLU. All of this holds for any
+vertex and any U; `anchor` guesses which suit a form. `src/kernel/lines.hpp` mirrors
+these functions.
 """
 
 from __future__ import annotations
@@ -24,12 +25,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ennopt.network import Array
 
 SHARES = (0.15, 0.3, 0.45, 0.6, 0.8, 1.0)
 """How far a form may move towards a new one."""
+
+LINE_PASSES = 2
+"""How often a form is improved: each pass takes the lines at another point z."""
+
+LEAN_START, LEAN_STEP = 0.7, 0.8
+"""How far z leans: at first to the slopes of the form, in units of their mean, then
+further to those of the new form, in units of the largest, less with every pass."""
+
+UNDECIDED = 0.5
+"""An input is undecided where z is not further than this from the middle."""
+
+LEAST_SLOPE = 1e-290
+"""Slopes are divided by their mean, or the largest, but by no less than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,19 +71,17 @@ def mix(
     gnew: Array,
     cnew: Array,
     value: Array,
-    moving: npt.NDArray[np.bool_],
 ) -> tuple[Array, Array, Array]:
     """Move forms ``(g, c)`` towards new ones as far as ``c + sum |g|`` falls.
 
     A convex mix of valid forms is valid. Shapes: forms (num_nodes, num_forms,
-    num_inputs), the others (num_nodes, num_forms); only `moving` forms move. Returns
-    forms and value.
+    num_inputs), the others (num_nodes, num_forms). Returns forms and value.
     """
     share = np.zeros_like(c)
     tie = 1e-11 * np.abs(value)  # rounding must not decide
     for eta in SHARES:
         reached = c + eta * (cnew - c) + np.abs(g + eta * (gnew - g)).sum(axis=2)
-        better = moving & (reached < value - tie)
+        better = reached < value - tie
         value, share = np.where(better, reached, value), np.where(better, eta, share)
     g = g + share[..., None] * (gnew - g)
     return g, c + share * (cnew - c), value
@@ -125,16 +136,15 @@ def anchored_lines(
     return np.where(undecided, open_slopes, decided), constant
 
 
-def anchor(
+def at_vertex(
     first: FirstLayer,
     coefficients: Array,
     stable: tuple[Array, Array],
     form: tuple[Array, Array],
     value: Array,
     tie: Array,
-    passes: int = 2,
 ) -> tuple[Array, Array, Array]:
-    """Improve forms by lines at their own vertex, then once more with U.
+    """Improve forms by lines at the vertex where they are largest.
 
     Parameters
     ----------
@@ -148,23 +158,40 @@ def anchor(
         Largest values of `form` on the node, (num_nodes, num_forms).
     tie
         How far from zero rounding may have left a slope, of the slopes' shape.
-    passes
-        1 for the vertex only.
 
     Returns
     -------
     tuple
         Slopes, constants, values.
     """
+    signs = np.where(form[0] >= -tie, 1.0, -1.0)
+    nowhere = np.zeros(signs.shape, dtype=bool)
+    more, constant = anchored_lines(first, coefficients, signs, nowhere)
+    return mix(*form, stable[0] + more, stable[1] + constant, value)
+
+
+def anchor(
+    first: FirstLayer,
+    coefficients: Array,
+    stable: tuple[Array, Array],
+    form: tuple[Array, Array],
+    value: Array,
+) -> tuple[Array, Array, Array]:
+    """Improve forms by lines at points z that lean to where they are largest.
+
+    An input is undecided where z is near the middle. Arguments and result are those
+    of `at_vertex`.
+    """
     g, c = form
-    signs = np.where(g >= -tie, 1.0, -1.0)
-    undecided = np.zeros(g.shape, dtype=bool)
-    moving: npt.NDArray[np.bool_] = np.ones(c.shape, dtype=bool)
-    for _ in range(passes):
+    mean = np.abs(g).mean(axis=2, keepdims=True)
+    z = np.clip(LEAN_START * (g / np.maximum(mean, LEAST_SLOPE)), -1.0, 1.0)
+    for k in range(1, LINE_PASSES + 1):
+        undecided = np.abs(z) <= UNDECIDED
+        signs = np.where(undecided, 0.0, np.where(z > 0.0, 1.0, -1.0))
         more, constant = anchored_lines(first, coefficients, signs, undecided)
         gnew, cnew = stable[0] + more, stable[1] + constant
-        g, c, value = mix(g, c, gnew, cnew, value, moving)
-        undecided = (gnew * signs < 0.0) | (g * signs < -tie)
-        moving = np.asarray(undecided.any(axis=2))
-        signs = np.where(undecided, 0.0, signs)
+        g, c, value = mix(g, c, gnew, cnew, value)
+        most = np.abs(gnew).max(axis=2, keepdims=True)
+        z = z + (LEAN_STEP / k) * (gnew / np.maximum(most, LEAST_SLOPE))
+        z = np.clip(z, -1.0, 1.0)
     return g, c, value

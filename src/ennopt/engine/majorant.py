@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ennopt.engine.concretise import HalfSpaces
-from ennopt.engine.lines import FirstLayer, anchor
+from ennopt.engine.lines import FirstLayer, at_vertex
 from ennopt.engine.nodes import (
     OFF,
     ON,
@@ -32,6 +32,10 @@ are not bounded; with few left, skipping them would stall the tree."""
 
 SMEAR_FLOOR = 0.02
 """Weight of the majorant itself in the branching scores: they are never all zero."""
+
+SMEAR_DECAY = 0.5
+"""What the errors of a layer count in the scores, relative to the layer before. Errors
+of late layers are the largest, but much of them comes from the layers before them."""
 
 WIDTH_FLOOR = 1e-4
 """Share of all errors that every input is blamed for, times its relative width: an
@@ -154,12 +158,14 @@ class Sum(abc.ABC, Generic[AnyLayer]):
     def smear(self, i: int, coefficients: list[Array]) -> tuple[Array, Array]:
         """The errors of network i where its layers' outputs count so many times.
 
-        Attributed to the inputs, (num_nodes, num_inputs), and in all, (num_nodes,).
+        Attributed to the inputs, those of each layer half as much as those of the
+        layer before, (num_nodes, num_inputs), and in all, (num_nodes,).
         """
         total, errors = np.zeros_like(self.centre), np.zeros(len(self.centre))
-        for layer, a in zip(self.layers[i], coefficients, strict=True):
+        for s, (layer, a) in enumerate(zip(self.layers[i], coefficients, strict=True)):
             error, width = self.errors_of(layer, a)
-            total = total + np.einsum("bi,bip->bp", error / width, layer.smear)
+            gap = SMEAR_DECAY**s * error / width
+            total = total + np.einsum("bi,bip->bp", gap, layer.smear)
             errors = errors + error.sum(axis=1)
         return total, errors
 
@@ -308,11 +314,11 @@ class Majorant(Sum[Layer]):
         free = np.concatenate(
             [np.where(lay.unstable, lay.coefficient, 0.0) for lay, _ in pieces], axis=1
         )
-        g, constant, value_2d = anchor(
+        g, constant, value_2d = at_vertex(
             joined, free[:, None],
             (form.base[:, None] + shift, form.base_centre[:, None] + gain),
             (form.slopes[:, None] + shift, form.centre[:, None] + gain),
-            value[:, None], tie, passes=1,
+            value[:, None], tie,
         )  # fmt: skip
         # The rounding of both moves stays in the constant.
         constant = constant - (gain - self.halves.margin(each))

@@ -165,8 +165,8 @@ def lift(
     if not settings.vertex_lines:
         return g, c, value
     # Forms plus the best multiples of the half-spaces are what the lines are fitted to.
-    shift, tie, gain = halves.combined(multipliers)
+    shift, _, gain = halves.combined(multipliers)
     g, c, value = anchor(
-        first, free, (stable + shift, base + gain), (g + shift, c + gain), value, tie
+        first, free, (stable + shift, base + gain), (g + shift, c + gain), value
     )
     return g - shift, c - gain, value
