@@ -233,6 +233,37 @@ def test_a_probability_can_be_limited():
     assert rare.probability <= 0.5 + 1e-7
 
 
+def test_no_probability_is_told_where_no_input_is_feasible():
+    for best in (ennopt.maximize, ennopt.minimize):
+        answer = best(classifier(), (-1, 1), limits="prediction >= 1e6")
+        assert answer.status is ennopt.Status.INFEASIBLE
+        assert answer.probability is answer.probability_bound is None
+        assert "none can" not in str(answer)
+
+
+def test_more_than_two_classes_have_log_odds_but_no_probability_to_limit():
+    from sklearn.neural_network import MLPClassifier
+
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (200, 2))
+    model = MLPClassifier((5,), random_state=0, max_iter=300)
+    model.fit(x, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0))
+    top = Prediction(model, output=2, name="top")
+    bad("Expected two classes, got 3", top.probability)
+    bad(
+        "Expected two classes, got 3",
+        lambda: ennopt.minimize(
+            Input("x0") + 0 * top, (-1, 1), limits="probability(top) >= 0.5"
+        ),
+    )
+    answer = ennopt.minimize(Input("x0") + 0 * top, (-1, 1), limits=[top >= 0])
+    assert answer.proved
+    likely = model.predict_proba(GRID).argmax(axis=1) == 2
+    assert answer.bound <= GRID[likely, 0].min()
+    chances = model.predict_proba(answer.x[None])[0]
+    assert chances[2] >= chances.max() - 1e-6
+
+
 def test_classes_and_their_probabilities_are_checked(trio):
     good = Prediction(classifier(), name="good")
     bad("above 0 and below 1", lambda: good.probability() >= 1)

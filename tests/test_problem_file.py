@@ -55,6 +55,7 @@ def decision(tmp_path):
     )
     strength.save(tmp_path / "models" / "strength.npz")
     slump.save(tmp_path / "slump.npz")
+    Ensemble(slump.members[:1], input_names=NAMES).save(tmp_path / "single.npz")
     level = ennopt.maximize(strength, (-1, 1), risk="worst").value - 1
     path = tmp_path / "problem.toml"
     path.write_text(PROBLEM.format(level=level), encoding="utf-8")
@@ -148,6 +149,8 @@ def test_the_command_line_takes_a_model_and_options(decision, capsys):
         ("3*strength", "3*strngth", "Did you mean strength?"),
         ("std(strength) <= 3", "std(strength) >= 3", "made large"),
         ("std(strength) <= 3", "strength <= -9", "hold together"),
+        ("std(strength) <= 3", "strngth <= 3", "Did you mean strength?"),
+        ('file = "slump.npz"', 'file = "single.npz"', "at least two networks"),
         ("std(strength) <= 3", "dose <= 3", "(At limits in problem.toml.)"),
         ('"min"', '"least"', "sense = 'max' or 'min'"),
         ("cvar:0.5", "cvar:2", "above 0 and at most 1 after cvar:, got 'cvar:2'"),

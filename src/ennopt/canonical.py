@@ -299,6 +299,59 @@ class Canonical:
         least, _ = self.weighting.range(low, high)
         return least - rounding, float(most.sum()) + rounding
 
+    def ceiling(self, bounds: NeuronBounds) -> float:
+        """No feasible point has a larger objective, by the bounds of the outputs.
+
+        With any factor of at least zero, no point that meets a limit has an objective
+        above ``objective + factor * (limit - least)``. Where both are multiples of the
+        same output it cancels: what shall be small but not below its own limit is at
+        that limit at best, which majorants on boxes do not see.
+        """
+        top = self.range(bounds)[1]
+        if not self.limits.count:
+            return top
+        low = np.concatenate([layers[-1] for layers in bounds.lower])
+        high = np.concatenate([layers[-1] for layers in bounds.upper])
+        sizes = np.concatenate([layers[-1] for layers in self.row_sizes])
+        middle, multiples = 0.5 * (low + high), self._multiples()
+        weights = self.weighting.respond(middle)
+        gained, passed = 0.0, float(np.abs(weights) @ sizes)  # sums, which round
+        weights = weights @ multiples
+        for limit, least in zip(
+            self.limits.functions, self.limits.least - self.slack, strict=True
+        ):
+            function = limit.respond(middle)
+            own = function @ multiples
+            some = own * weights < 0.0
+            factors = np.append(0.0, -weights[some] / own[some])
+            sums = weights + factors[:, None] * own
+            tops = np.where(sums > 0.0, sums * high, sums * low).sum(axis=1)
+            best = int(np.argmin(tops - factors * least))
+            weights, gained = sums[best], gained - float(factors[best] * least)
+            passed += float(factors[best] * (np.abs(function) @ sizes + abs(least)))
+        most = float(np.where(weights > 0.0, weights * high, weights * low).sum())
+        implied = most + gained + 16.0 * self.gamma * passed
+        return min(top, implied) if np.isfinite(implied) else top
+
+    def _multiples(self) -> Array:
+        """Outputs as multiples of the first ones that they are multiples of.
+
+        Up to rounding ``outputs = multiples @ outputs``, (num_outputs, num_outputs).
+        """
+        found, at = np.zeros((self.num_outputs, self.num_outputs)), 0
+        for network in self.networks:
+            rows = np.column_stack([network.weights[-1], network.biases[-1]])
+            for r, row in enumerate(rows):
+                found[at + r, at + r] = 1.0
+                for first in range(r):
+                    pivot = int(np.argmax(np.abs(rows[first])))
+                    share = row[pivot] / (rows[first, pivot] or np.inf)
+                    if np.all(np.abs(row - share * rows[first]) <= 4 * UNIT * abs(row)):
+                        found[at + r, [at + r, at + first]] = 0.0, share
+                        break
+            at += network.num_outputs
+        return found
+
     # What rounding errors are measured by.
 
     @cached_property

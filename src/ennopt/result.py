@@ -596,12 +596,13 @@ def reported(result: Result, target: Target | None) -> Result:
     and bound are mapped, and `details` keeps those that were optimized.
     """
     if isinstance(target, Odds):
-        found = None
+        found = most = None
         if result.x is not None:
             found = float(target.probability_at(result.x[None])[0])
+        if result.status is not Status.INFEASIBLE:  # else there is nothing to bound
+            most = target.bound(result.bound, result.sense)
         return replace(
-            result, probability=found,
-            probability_bound=target.bound(result.bound, result.sense),
+            result, probability=found, probability_bound=most,
             details=result.details | {"meaning": target.words},
         )  # fmt: skip
     if not isinstance(target, Link):

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from answers import METHODS, agreed, answers, methods_for
 
+import ennopt
 from ennopt.canonical import Canonical
+from ennopt.domain import Domain
 from ennopt.embed import add_predictor_constr
 from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.schemes import Signs
@@ -222,6 +224,77 @@ def test_programs_by_highs_prove_what_the_kernel_proves(seed):
         return
     best = canonical.values(known.x)[0]
     assert best - 1e-9 <= tree.bound <= best + 2 * GAP * max(1.0, abs(best))
+
+
+@pytest.mark.parametrize("method", ["box", "neurons", "bigm"])
+@pytest.mark.parametrize("sense", ["max", "min"])
+def test_a_prediction_is_proved_to_be_best_at_its_own_limit(sense, method):
+    """All of a level set is the optimum: boxes alone would have to cover it."""
+    rng = np.random.default_rng(4)
+    ensemble = Ensemble(random_ensemble(rng, 2, 6, (16,)).members)
+    level = float(np.median(ensemble(rng.uniform(-1, 1, (500, 6)))))
+    yields = ennopt.Prediction(ensemble, name="yields")
+    best, limit, sign = {
+        "max": (ennopt.maximize, 3 * yields <= 3 * level, 1.0),
+        "min": (ennopt.minimize, f"2*yields >= yields + {level!r}", -1.0),
+    }[sense]
+    result = best(yields, (-1, 1), limits=limit, method=method, node_limit=500)
+    assert result.status is Status.OPTIMAL
+    assert result.nodes <= 1
+    assert 0.0 <= sign * (result.bound - level) <= 1e-6
+    assert abs(result.value - level) <= 1e-4 * max(1.0, abs(level))
+
+
+def test_the_mean_is_proved_to_be_best_at_the_limits_of_its_parts():
+    rng = np.random.default_rng(5)
+    one, two = (
+        ennopt.Prediction(random_ensemble(rng, 1, 4, (12,)), name=name)
+        for name in ("one", "two")
+    )
+    points = rng.uniform(-1, 1, (500, 4))
+    middle = points[np.argmin(np.abs(points).max(axis=1))]
+    least = [float(each.ensemble(middle)[0]) for each in (one, two)]
+    result = ennopt.minimize(
+        2 * one + two, (-1, 1), start=middle,
+        limits=[one >= least[0], two >= least[1]], node_limit=500,
+    )  # fmt: skip
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(2 * least[0] + least[1], rel=1e-3)
+    assert result.nodes <= 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_feasible_point_is_above_the_ceiling(seed):
+    """Limits are multiples of what is optimized, of a part of it, or something else."""
+    rng = np.random.default_rng(seed)
+    parts = [random_ensemble(rng, m, 2, (int(rng.integers(2, 6)),)) for m in (1, 2, 3)]
+    parts = [Ensemble(part.members) for part in parts]  # equal weights
+
+    def function():
+        risks = (None, None, Worst(), Cvar(0.5), MeanMinusStd(0.7))
+        terms = [
+            Term(
+                part,
+                float(rng.choice([-2.0, -1.0, 0.5, 1.0, 3.0])),
+                risk=risks[rng.integers(len(risks))] if len(part.members) > 1 else None,
+            )
+            for part in parts
+            if rng.random() < 0.7
+        ] or [Term(parts[0], -1.0)]
+        slopes = rng.normal(size=2) * (rng.random() < 0.4)
+        return Combination(tuple(terms), slopes, 0.0)
+
+    goal, others = function(), [function() for _ in range(rng.integers(1, 4))]
+    place = GRID[rng.integers(len(GRID))][None]  # where all of them hold
+    limits = [Limit(other, float(other.values(place)[0])) for other in others]
+    domain = Domain([-1.0, -1.0], [1.0, 1.0])
+    problem = Problem(parts[0], domain, "max", None, goal, tuple(limits))
+    canonical = Canonical.of(problem)
+    inside = canonical.feasible(GRID)
+    assert inside.any()
+    most = canonical.values(GRID[inside]).max()
+    ceiling = canonical.ceiling(canonical.root)
+    assert most <= ceiling <= canonical.range(canonical.root)[1]
 
 
 GRID = np.stack(np.meshgrid(*[np.linspace(-1, 1, 201)] * 2), axis=-1).reshape(-1, 2)

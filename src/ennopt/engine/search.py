@@ -210,7 +210,11 @@ class Engine(abc.ABC):
         with run:
             with run.phase("bounds"):
                 run.offer(run.problem.domain.centre)
-                run.prove(run.problem.range(run.problem.root)[1])
+                root = run.problem.root
+                if tools.recorder is None:
+                    run.prove(run.problem.ceiling(root))
+                else:  # what limits say without a tree is not in a record of the tree
+                    run.prove(run.problem.range(root)[1])
                 run.tick()
             state = self._saved(run)
             if state is None:

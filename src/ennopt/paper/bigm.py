@@ -112,7 +112,7 @@ class _BoxByBox:
 
     def prove(self, bounds: NeuronBounds) -> None:
         """What bounds of all neurons on the whole domain prove."""
-        self.run.prove(self.run.problem.range(bounds)[1])
+        self.run.prove(self.run.problem.ceiling(bounds))
 
     def tightened(
         self, box: BoundedBox, seconds: float, heard: Heard = unheard
@@ -125,7 +125,7 @@ class _BoxByBox:
             run.tools.executor, deadline_after(seconds),
             stop=lambda: halted(run), heard=heard,
         ).bounds  # fmt: skip
-        bound = min(box.bound, problem.range(bounds)[1])
+        bound = min(box.bound, problem.ceiling(bounds))
         return replace(box, bounds=bounds, bound=bound)
 
     def solve(self, box: BoundedBox) -> Answer:
