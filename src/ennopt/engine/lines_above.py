@@ -31,7 +31,7 @@ from ennopt.engine.pool import Row
 from ennopt.milp.cuts import ends
 from ennopt.network import Array
 
-STEPS = 12
+MOST_SETS = 12
 """Most sets that are tried for each neuron, after the empty and the full one."""
 
 VIOLATION = 1e-3
@@ -157,7 +157,7 @@ def _lowest_lines(layer: _Layer, at: Array) -> tuple[Array, Array]:
     left, right = np.zeros(w.shape, np.bool_), np.ones(w.shape, np.bool_)
     rising, falling = side(left), side(right)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for _ in range(STEPS):
+        for _ in range(MOST_SETS):
             z = (falling[:, 0] - rising[:, 0]) / (rising[:, 1] - falling[:, 1])
             level = rising[:, 0] + rising[:, 1] * z
             share = z[:, None]
