@@ -14,7 +14,7 @@ from ennopt.engine.lines_above import LineAbove, separated
 from ennopt.engine.pool import fixed_rows
 from ennopt.engine.schemes import compiled_signs
 
-ROUNDS = 5
+LINE_ROUNDS = 2
 """How often lines are sought that a program's point is above."""
 
 WORTH = 0.02
@@ -45,14 +45,14 @@ def lines_at_root(
         return ()
     lines: tuple[LineAbove, ...] = ()
     node, first = np.zeros(0), math.inf
-    for rounds in range(ROUNDS + 1):
+    for rounds in range(LINE_ROUNDS + 1):
         signs = compiled_signs(problem, bounds, instruction_set, lines)
         while True:  # a program that pauses has a negative flag
             node, x, y, multipliers = module.sign_solution(signs, node, -math.inf)
             if node[1] >= 0.0 or stop():
                 break
         first = min(first, float(node[0])) if rounds == 0 else first
-        more = separated(problem, bounds, x, y) if rounds < ROUNDS else ()
+        more = separated(problem, bounds, x, y) if rounds < LINE_ROUNDS else ()
         if not more or stop():
             break
         lines += more
