@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -164,8 +165,10 @@ def main() -> int:
             f"| {watch.megabytes[at]:.0f} | {watch.handles[at]} |"
         )
     most = max(watch.megabytes)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     print(
-        f"\nAt most {most:.0f} MB; {options.megabytes:.0f} MB for open nodes allowed."
+        f"\nAt most {most:.0f} MB, between two moments {peak:.0f} MB; "
+        f"{options.megabytes:.0f} MB for open nodes allowed."
     )
     told = SPLIT_BYTES * result.nodes / 2**20
     sound = watch.faults() == 0 and most < options.megabytes + SPARE_MEGABYTES + told

@@ -355,7 +355,17 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         """Read back what `to_json` wrote."""
-        data = json.loads(text)
+        try:
+            return cls._from(json.loads(text))
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"Expected what Result.to_json wrote, got another text "
+                f"({type(error).__name__}: {error})."
+            ) from error
+
+    @classmethod
+    def _from(cls, data: dict[str, Any]) -> Result:
+        """A result of the table that `to_json` wrote."""
         worst = -math.inf if data["sense"] == "max" else math.inf
         for derived in ("deviation", "gap", "member_std", "x_by_name"):
             data.pop(derived, None)

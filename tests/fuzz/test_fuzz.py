@@ -19,9 +19,11 @@ from ennopt.certificate.checker import check
 from ennopt.certificate.record import VERSION, Certificate
 from ennopt.checkpoint import VERSION as CHECKPOINT
 from ennopt.checkpoint import Checkpoint
+from ennopt.cli.question import read_point
 from ennopt.convert.vnnlib import Property
-from ennopt.domain.files import read_bounds
+from ennopt.domain.files import read_bounds, read_cells
 from ennopt.domain.statements import read_statement
+from ennopt.learn.instances import MANIFEST, read_manifest
 from ennopt.sealed import write_sealed
 from ennopt.study.record import parse
 from ennopt.study.spec import read_study
@@ -158,6 +160,62 @@ def study(path, data):
     read_study(path)
 
 
+PROBLEM = """sense = "max"
+objective = "2*y - cost"
+limits = ["y >= -9", "std(y) <= 4"]
+data = "rows.csv"
+trust = "near"
+constraints = ["x0 + x1 <= 1"]
+
+[models]
+y = {file = "y.npz", risk = "cvar:0.5"}
+
+[expressions]
+cost = {x0 = 0.5}
+
+[bounds]
+x0 = [-1, 1]
+x1 = 0.25
+
+[run]
+time_limit = 60
+"""
+
+
+def problem(path, data):
+    path.write_bytes(data)
+    model().save(path.with_name("y.npz"))
+    path.with_name("rows.csv").write_text("x0,x1\n0.5,0.25\n-0.5,0.25\n")
+    ennopt.read_problem(path)
+
+
+def results(folder):
+    found = ennopt.maximize(model(), [(-1, 1)] * 2, constraints=["x0 + x1 <= 1"])
+    yield found.to_json().encode()
+
+
+def result(path, data):
+    ennopt.Result.from_json(data.decode())
+
+
+def point(path, data):
+    path.write_bytes(data)
+    read_point(path)
+
+
+def rows(path, data):
+    path.write_bytes(data)
+    read_cells(path, "a file of data")
+
+
+MANIFESTS = Path(__file__).parents[2] / "experiments" / "instances" / MANIFEST
+
+
+def manifest(path, data):
+    path.with_name(MANIFEST).write_bytes(data)
+    read_manifest(path.parent)
+
+
 READERS = {
     "npz": (npz, loaded, "a.npz", COUNT),
     "onnx": (onnx, loaded, "a.onnx", COUNT),
@@ -177,6 +235,16 @@ READERS = {
         "a",
         COUNT,
     ),
+    "problem": (lambda _: [PROBLEM.encode()], problem, "a.toml", SLOW),
+    "result": (results, result, "a.json", COUNT),
+    "known point": (
+        lambda folder: [b'{"x0": 0.5, "x1": "wet"}', *results(folder)],
+        point,
+        "a.json",
+        COUNT,
+    ),
+    "data": (lambda _: [b"age,mix\n28,'a'\n3.5,b\n"], rows, "a.csv", COUNT),
+    "instances": (lambda _: [MANIFESTS.read_bytes()], manifest, "a", COUNT),
     "certificate": (certificates, certificate, "b", COUNT),
     "checkpoint": (checkpoints, checkpoint, "b", SLOW),
     "study": (lambda _: [STUDY.read_bytes()], study, "a.toml", COUNT),
@@ -214,6 +282,16 @@ def test_a_damaged_file_is_read_or_refused(name, tmp_path):
     finally:
         tracemalloc.stop()
     assert refused > 0
+
+
+@pytest.mark.parametrize("name", ["result", "known point", "instances"])
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b"[1]", b'{"inputs": 1, "x_by_name": null, "sense": 2}']
+)
+def test_json_of_another_kind_is_refused(name, data, tmp_path):
+    _, read, file, _ = READERS[name]
+    with pytest.raises(ValueError, match="Expected "):
+        read(tmp_path / file, data)
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200) | st.text(

@@ -222,10 +222,10 @@ def read_point(path: Path) -> dict[str, Any]:
     """A point by name, from a result or a plain object in JSON."""
     try:
         found = json.loads(read_text(path, "a file with a known point"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"Expected JSON, got {error} in {path.name}.") from error
     if isinstance(found, dict) and "x_by_name" in found:
-        found = found["inputs"] or found["x_by_name"]
+        found = found.get("inputs") or found["x_by_name"]
     if not isinstance(found, dict):
         raise ValueError(
             f"Expected a result with an answer, or values by name, got {found!r:.60} "

@@ -429,7 +429,7 @@ def read_manifest(directory: str | Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         complete = {"format", "seed", "versions", "instances"} <= set(manifest)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"Expected a manifest in JSON, got {error} in {path.name}."
         ) from error
