@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from ennopt.milp.solver import (
 from ennopt.network import Ensemble
 from ennopt.tightening.lp import LpTightening
 
+DATA = Path(__file__).parents[1] / "data"
 BACKENDS = available_backends()
 CUTTING = [name for name in BACKENDS if backend(name).capabilities.cuts]
 WITHOUT_CUTS = [name for name in BACKENDS if not backend(name).capabilities.cuts]
@@ -173,6 +175,20 @@ def test_a_given_solution_is_used(name):
     options = SolveOptions(node_limit=1)
     found = backend(name).solve(model, options, SolveHooks(start=np.round(good)))
     assert found.value >= model.value(np.round(good)) - 1e-6
+
+
+@every
+def test_a_given_solution_loses_no_better_one(name):
+    """SCIP called this one optimal: its presolve had removed all better ones."""
+    with np.load(DATA / "lost_with_a_start.npz") as arrays:
+        parts = dict(arrays)
+    start, better = parts.pop("start"), parts.pop("better")
+    model = LinearModel(**parts | {"offset": float(parts["offset"])})
+    assert max(model.violation(start), model.violation(better)) < 1e-9
+    options = SolveOptions(gap=5e-5, tolerance=1e-9)
+    found = backend(name).solve(model, options, SolveHooks(start=start))
+    assert found.bound >= model.value(better) - 1e-6
+    assert model.value(better) > model.value(start) + 4e-4
 
 
 @every

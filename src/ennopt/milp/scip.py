@@ -51,6 +51,15 @@ LITTLE_STRONG_BRANCHING = {
 }
 """At most a tenth of the simplex iterations, on few candidates, one try for each."""
 
+NO_LOSS_OF_BETTER_SOLUTIONS = {
+    "propagating/pseudoobj/maxprerounds": 0,
+    "misc/allowstrongdualreds": False,
+}
+"""With a solution known, SCIP 10's presolve narrowed columns to what can beat it, fixed
+others by duality within that, and called the known solution optimal though another was
+better. Each of the two settings prevents what was seen; both together keep these kinds
+of reductions apart."""
+
 FIRST_CHOICE = 1_000_000
 """Above the priority of every branching rule that SCIP brings."""
 
@@ -169,6 +178,7 @@ class _Session:
             "numerics/feastol": options.tolerance,
             "numerics/dualfeastol": min(1e-7, options.tolerance),
             "randomization/randomseedshift": options.seed % 2**31,
+            **NO_LOSS_OF_BETTER_SOLUTIONS,
         }
         if clock.seconds_of() == "processor":
             settings["timing/clocktype"] = 1
