@@ -190,7 +190,7 @@ def _proved(layer: _Layer, r: int, slopes: Array) -> float:
     size = float((2.0 * np.abs(w) + np.abs(slopes)) @ reach)
     size += float(abs(b) + abs(low) + abs(high))
     rounding = 4.0 * (w.size + 8) * UNIT * size + 2.0**-1000
-    return float(max(off.min(), on.min())) + rounding
+    return float(max(off.min(), on.min()) + rounding)
 
 
 def row_of(problem: Canonical, line: LineAbove) -> Row:
