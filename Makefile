@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PEERS := out/peers
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
+.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-deep bench-scale bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
 
 demo: $(VENV)/demo
 	mkdir -p out
@@ -80,6 +80,15 @@ bench-inputs: $(VENV)/test
 	$(BIN)/python benchmarks/many_inputs.py out/many-inputs
 	$(BIN)/python benchmarks/engine.py out/many-inputs --limit 15 --solver-limit 15 \
 	  --engine neurons $(BESIDE) box highs scip --out benchmarks/many_inputs.md
+
+# Ensembles deeper and wider than the paper's.
+bench-deep: $(VENV)/test
+	$(BIN)/ennopt instances make out/deep --profile deep
+	$(BIN)/python benchmarks/engine.py out/deep --limit $(LIMIT) --out benchmarks/deep.md
+
+# How cost grows with members, layers, width, inputs and threads; goes on where it was.
+bench-scale: $(VENV)/test
+	$(BIN)/python benchmarks/scale.py out/scale --limit 60 --out benchmarks/scale.md
 
 # What each kind of feasible set costs, relative to the plain box.
 bench-sets: $(VENV)/test

@@ -256,6 +256,8 @@ def test_inspect_abbreviates_many_inputs(tmp_path, rng, capsys):
     assert main(["inspect", str(tmp_path / "m.npz")]) == 0
     text = capsys.readouterr().out
     assert "pixel_5, ... 778 more" in text and "pixel_6" not in text
+    assert main(["inspect", str(tmp_path / "m.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["input_names"] == list(names)
     values = Values.of(784, range(784))
     assert len(repr(Domain(np.zeros(784), np.ones(784), names, values=values))) < 400
 

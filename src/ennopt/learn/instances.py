@@ -142,11 +142,21 @@ def _scaling() -> Iterator[Spec]:
             yield Spec(f"{family}{d}", e, layers, n, 0, max_epochs=100)
 
 
+def _deep() -> Iterator[Spec]:
+    """Deeper and wider than the paper's: what is hard for branching on inputs."""
+    shapes = ((3, 6, 20), (3, 8, 20), (5, 6, 40), (3, 2, 128), (1, 2, 512))
+    for problem, (e, layers, n) in product(
+        ("spring", "concrete", "styblinski8"), shapes
+    ):
+        yield Spec(problem, e, layers, n, 0, max_epochs=100)
+
+
 PROFILES: dict[str, tuple[Spec, ...]] = {
     "smoke": tuple(_smoke()),
     "paper": tuple(_paper()),
     "single": tuple(_single()),
     "scaling": tuple(_scaling()),
+    "deep": tuple(_deep()),
 }
 """The instances of each profile, by name."""
 
