@@ -97,8 +97,7 @@ bench-sets: $(VENV)/test
 
 # What limits on predictions and risks cost, relative to the plain box.
 bench-decisions: $(VENV)/test
-	test -d $(INSTANCES) || $(BIN)/ennopt instances make $(INSTANCES)
-	$(BIN)/python benchmarks/decisions.py $(INSTANCES) --out benchmarks/decisions.md
+	$(BIN)/python benchmarks/decisions.py experiments/instances --out benchmarks/decisions.md
 
 # A predictor inside a solver's model, beside the calls of other packages.
 bench-embedding: $(PEERS)/ready

@@ -47,6 +47,7 @@ exclude_patterns = [
     "build",
     "out",
     "docs/desk",
+    "docs/evening",
     "docs/_templates",
 ]
 templates_path = [str(HERE / "_templates")]
