@@ -467,8 +467,8 @@ def test_the_smoke_profile_of_the_paper_s_study_fills_every_item(tmp_path):
     assert len(ORDER) == 13
 
 
-def test_a_run_by_processor_time_spends_none_while_the_machine_does_other_work(folder):
-    """Seconds recorded by a run beside others are those that its process used."""
+def test_runs_by_processor_time_say_so_in_record_and_page(folder):
+    """And leave the clock of this process as it is."""
     file = folder / "study.toml"
     line = "[experiments.compare]"
     file.write_text(file.read_text().replace(line, f'{line}\nseconds_of = "processor"'))
