@@ -213,3 +213,14 @@ def test_importing_the_package_imports_no_framework():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_importing_the_package_loads_nothing_that_is_not_asked_for():
+    code = (
+        "import sys, ennopt; print('numpy' in sys.modules); "
+        "ennopt.Network; print(*sorted(m for m in sys.modules if m == 'ennopt.api'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"]

@@ -23,7 +23,6 @@ from concurrent.futures import (
 )
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
@@ -599,5 +598,9 @@ def _versions(libraries: list[str]) -> dict[str, str]:
     for name in libraries:
         # An imported module knows its version; asking the installation takes longer.
         known = getattr(sys.modules.get(name), "__version__", None)
-        found[name] = known or metadata.version(name)
+        if known is None:
+            from importlib import metadata
+
+            known = metadata.version(name)
+        found[name] = known
     return found

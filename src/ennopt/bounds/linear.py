@@ -109,3 +109,9 @@ def _largest(
     lower, upper = box
     positive, negative = np.maximum(form, 0.0), np.minimum(form, 0.0)
     return np.asarray(c + positive @ upper + negative @ lower + margin)
+
+
+def ends(weights: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """Inputs at which each weight's term is smallest and largest."""
+    rising = weights >= 0
+    return np.where(rising, lower, upper), np.where(rising, upper, lower)

@@ -46,7 +46,8 @@ class Cover:
         if self._then is not None:
             self._then.hear(lines)
         if self._count < MOST_LINES:
-            kept = lines[np.isin(lines[:, 0], (Kind.SPLIT, Kind.CLIP))]
+            kind = lines[:, 0]
+            kept = lines[(kind == Kind.SPLIT) | (kind == Kind.CLIP)]
             kept = kept[: MOST_LINES - self._count]
             self._lines.append(kept)
             self._count += len(kept)

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.bounds.linear import ends
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.bounds.rounding import UNIT
 from ennopt.canonical import Canonical
 from ennopt.engine.pool import Row
-from ennopt.milp.cuts import ends
 from ennopt.network import Array
 
 MOST_SETS = 12

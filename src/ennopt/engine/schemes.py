@@ -28,7 +28,6 @@ from ennopt.engine.nodes import (
     NodeSettings,
 )
 from ennopt.engine.pool import num_learned, num_weightings, output_ranges, room
-from ennopt.engine.program import SignPrograms
 from ennopt.engine.tree import Explored, Level, PlainTree, Tolerance, Tree
 from ennopt.network import Array
 
@@ -150,6 +149,8 @@ class Signs:
         problem.expect(INPUT_SETS | FUNCTIONS, type(self).__name__)
         tolerance = Tolerance.of(problem, gap)
         if kernel() is None or plain:
+            from ennopt.engine.program import SignPrograms
+
             programs = SignPrograms(problem, self.bounds, self.lines)
             return PlainTree(problem, programs, tolerance, journal)
         return compiled_tree(self.compiled(problem), tolerance, journal)
@@ -250,6 +251,8 @@ class PlainBoxes:
         sizes = np.concatenate([s for sizes in self._model.sizes for s in sizes[:-1]])
         low = np.where(state == ON, 0.0, np.where(state == OFF, -sizes, out.lower[0]))
         high = np.where(state == ON, sizes, np.where(state == OFF, 0.0, out.upper[0]))
+        from ennopt.engine.program import SignPrograms  # with the kernel none is needed
+
         known = self._problem.root.with_hidden(low, high)
         alone = replace(self._problem.on(box, known), origin=None)
         tree = PlainTree(alone, SignPrograms(alone, known), Level(cutoff))

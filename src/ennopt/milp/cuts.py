@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from ennopt.bounds.linear import ends
 from ennopt.bounds.rounding import UNIT
 from ennopt.milp.building import ABSENT
 from ennopt.milp.formulation import Formulation
@@ -76,12 +77,6 @@ def most_violated(
     inside = kept < dropped
     limit = bias * z + np.where(inside, kept, dropped).sum(axis=1)
     return inside, np.asarray(y - limit)
-
-
-def ends(weights: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Inputs at which each weight's term is smallest and largest."""
-    rising = weights >= 0
-    return np.where(rising, lower, upper), np.where(rising, upper, lower)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
