@@ -12,7 +12,7 @@ namespace ennopt {
 
 namespace {
 
-constexpr int kMostLanes = 8;
+constexpr int kMostLanes = 16;
 
 // A box is finished by linear programs if very few of its neurons are unstable, or if few
 // are and its bound keeps more than the share kSlow of its parent's distance to the cutoff.
@@ -191,8 +191,9 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
                Finisher::doubles(*model_, stride(), settings_.programs, learned_);
   double before[kMostLanes];
   for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
-  const double operations = table_->bound(*model_)(*model_, settings_, layout_, cutoff,
-                                                   nodes, count, outcomes, rest, nullptr);
+  const double operations =
+      table_->bound(*model_, settings_)(*model_, settings_, layout_, cutoff, nodes, count,
+                                        outcomes, rest, nullptr);
   if (settings_.programs == 0) return operations;
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
@@ -221,8 +222,10 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
   const Trace trace{own.low, own.high, own.scores};
   Outcome again;
   again.point = own.point;
-  table_->bound(*model_)(*model_, settings_, layout_, cutoff, &own.copy, 1, &again, scratch,
-                         &trace);
+  Settings one = settings_;
+  one.single = false;
+  table_->bound(*model_, one)(*model_, one, layout_, cutoff, &own.copy, 1, &again, scratch,
+                              &trace);
   // Ranges hold under the cut of the box only: what it excludes is below the cutoff. What
   // majorants of limits exclude is infeasible.
   outcome.dropped = std::max(outcome.dropped, again.dropped);

@@ -53,7 +53,7 @@ class Boxes : public Scheme {
   Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings,
         OutputRanges outputs, int learned);
   std::size_t stride() const override { return layout_.stride(); }
-  int batch() const override { return table_->lanes; }
+  int batch() const override { return table_->batch(*model_, settings_); }
   std::size_t scratch_bytes() const override;
   void root(double* node) const override;
   bool narrows() const override { return true; }
