@@ -279,9 +279,11 @@ struct Outcome {
   double* hidden = nullptr;       // outputs of the neurons in the program's point; or null
 };
 
-// Optional detail for tests: one row per lane.
+// Optional detail: one row per lane; the share of the neurons' widths that margins of float32
+// have on the first node.
 struct Trace {
   double *lower = nullptr, *upper = nullptr, *scores = nullptr;  // may all be null
+  double* loosest = nullptr;
 };
 
 // One instruction set's implementation.

@@ -14,6 +14,11 @@ namespace {
 
 constexpr int kMostLanes = 16;
 
+// Margins of float32, as a share of the neurons' widths, beyond which float64 is used.
+constexpr double kLoosest = 0.01;
+constexpr double kSmallShare = 0x1p-10;  // of the root's sides
+
+
 // A box is finished by linear programs if very few of its neurons are unstable, or if few
 // are and its bound keeps more than the share kSlow of its parent's distance to the cutoff.
 constexpr double kSlow = 0.8;
@@ -153,6 +158,7 @@ Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings set
     : Scheme(std::move(model), table), settings_(settings), layout_(BoxLayout::of(*model_)),
       outputs_(std::move(outputs)), learned_(learned) {
   const bool known = !model_->several() || int(outputs_.low.size()) == model_->outputs;
+  settings_.single = settings_.single && tight();
   if (model_->smooth || !known) settings_.programs = 0;
   if (settings_.programs == 0) learned_ = 0;
   if (!learned_) return;
@@ -162,6 +168,34 @@ Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings set
   risks_high_.assign(upper.begin() + model_->inputs, upper.end());
   pool_ = std::make_unique<Pool>(*model_, outputs_, std::move(lower), std::move(upper),
                                  learned_, 0.0);
+}
+
+// Whether float32 is precise enough: its margins are small beside the widths of neurons on
+// the root, and on boxes of all sizes around its centre. On small ones lines are tight and
+// slopes may cancel; on those between bounds of neurons that are stable are loose.
+bool Boxes::tight() const {
+  if (!BoundTable::in_single(*model_, settings_)) return false;
+  std::vector<double> node(stride()), point(model_->inputs);
+  std::vector<char> scratch(table_->scratch_bytes(*model_));
+  double* nodes = node.data();
+  for (double share = 1.0; share >= kSmallShare; share *= 0.25) {
+    std::fill(node.begin(), node.end(), 0.0);
+    root(nodes);
+    for (int p = 0; p < model_->inputs; ++p) {
+      double &low = layout_.lower(nodes)[p], &high = layout_.upper(nodes)[p];
+      const double middle = 0.5 * (low + high), radius = 0.5 * share * (high - low);
+      low = std::max(low, middle - radius), high = std::min(high, middle + radius);
+    }
+    Outcome outcome;
+    outcome.point = point.data();
+    Trace trace;
+    double loosest = kInfinity;
+    trace.loosest = &loosest;
+    table_->single(*model_, settings_, layout_, -kInfinity, &nodes, 1, &outcome,
+                   scratch.data(), &trace);
+    if (!(loosest <= kLoosest)) return false;
+  }
+  return true;
 }
 
 void Boxes::guide(const double* x) {

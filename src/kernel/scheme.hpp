@@ -78,6 +78,7 @@ class Boxes : public Scheme {
   bool solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finisher& own,
               void* scratch, double& most) const;
   int unstable(double* node) const;
+  bool tight() const;
 
   Settings settings_;
   BoxLayout layout_;

@@ -23,13 +23,18 @@ inline Single join_up(Vec a, Vec b) {
 }
 
 struct SingleArrays : Arrays<Single> {
-  Single *reach, *most;  // of every neuron: |h - reference|, |y - reference|, at most
+  // Of every neuron: |h - reference| and |y - reference| at most; how far h is from its
+  // sensitivities at most, and the part of it that reaches the next layer.
+  Single *reach, *most, *apart, *passed;
   Vec *at[2], *out[2], *rounding[2];  // the reference's h and y, and what h is off
   Single *scaled, *inverse;
   HalfSpaceOf<Single>* cut;
+  double margins = 0.0, widths = 0.0;  // of a layer's rows, on the first node
+  double loosest = 0.0;                // the largest share of widths that margins had
   SingleArrays(const Model& m, Arena& arena) : Arrays(m, 1, arena) {
     const std::size_t n = m.neurons, d = m.inputs;
     reach = arena.take<Single>(n + 1), most = arena.take<Single>(n + 1);
+    apart = arena.take<Single>(n + 1), passed = arena.take<Single>(n + 1);
     for (int h : {0, 1}) {
       at[h] = arena.take<Vec>(n + 1), out[h] = arena.take<Vec>(n + 1);
       rounding[h] = arena.take<Vec>(n + 1);
@@ -125,16 +130,17 @@ struct SingleBounder : Pass<Single> {
         s.rounding[h][n] = splat(layer.error[r]);
       }
       s.reach[n] = join_up(one.w.total[at] + layer.error[r], two.w.total[at] + layer.error[r]);
-      lines(layer, r, float(layer.rows + kLineInputs * d + kLineRoundings));
+      s.apart[n] = join_up(s.rounding[0][n], s.rounding[1][n]) + 2 * kUnitSingle * s.reach[n];
+      lines(layer, r, 0, float(layer.rows + kLineInputs * d + kLineRoundings));
     }
   }
 
   // The lines of a neuron relative to the reference, and its rounding: so many times the
   // reach. Both vectors have settled it.
-  void lines(const Layer& layer, int r, float roundings) const {
+  void lines(const Layer& layer, int r, int k, float roundings) const {
     const int n = layer.first + r;
     const Single reach = s.reach[n];
-    Vec shift[2], floor[2], reference[2], steep[2], most[2];
+    Vec off[2], shift[2], floor[2], reference[2], steep[2], most[2];
     const Single slope = join(one.w.slope[n], two.w.slope[n]);
     for (int h : {0, 1}) {
       const Work& part = h ? two.w : one.w;
@@ -153,6 +159,7 @@ struct SingleBounder : Pass<Single> {
       steep[h] = keep(free & (su > 0.0), steep[h]);
       // Below, relative to the slope times the rounded reference.
       floor[h] = keep(free, -vmax(at, Vec{}) - 0x1p-22 * vabs(at));
+      off[h] = keep(free, vmax(above, y - su * at) + 0x1p-49 * size);
       const Vec far = part_of(reach, h);
       most[h] = pick(free, vmin(vmax(high - y, y), far), keep(part.on[n], far));
     }
@@ -165,6 +172,10 @@ struct SingleBounder : Pass<Single> {
     w.reference[n] = join(reference[0], reference[1]);
     w.floor[n] = keep(w.unstable[n], -join_up(-floor[0], -floor[1]));
     s.most[n] = keep(alive(n), join_up(most[0], most[1]));
+    Single steepness = {};
+    for (int p = 0; p < d; ++p) steepness += vabs(jacobian(k)[std::size_t(r) * d + p]);
+    s.passed[n] = slope * (s.apart[n] + kUnitSingle * float(layer.rows + 2 * d + 16) * steepness) +
+                  join_up(off[0], off[1]);
     w.error[n] = join_up(s.rounding[0][n], s.rounding[1][n]) +
                  kUnitSingle * roundings * reach +
                  model.sum_error * 2 * join_up(steep[0], steep[1]);
@@ -181,7 +192,7 @@ struct SingleBounder : Pass<Single> {
       const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
       Vec h[2], size[2];
       for (int half : {0, 1}) h[half] = splat(layer.bias[r]), size[half] = vabs(h[half]);
-      Single reach = {};
+      Single reach = {}, apart = {};
       for (int i = 0; i < count; ++i) {
         const int j = before.first + list[i];
         const double weight = weights[list[i]], steep = std::fabs(weight);
@@ -190,14 +201,19 @@ struct SingleBounder : Pass<Single> {
           size[half] += steep * vabs(s.out[half][j]);
         }
         reach += float(steep) * s.most[j];
+        apart += float(steep) * s.passed[j];
       }
       const double unit = 0x1p-53 * (2 * layer.cols + 16);
       for (int half : {0, 1}) {
         s.at[half][n] = h[half];
         s.rounding[half][n] = unit * size[half];
       }
-      s.reach[n] = reach * (1.0f + kUnitSingle * float(2 * layer.cols + 16)) +
-                   join_up(s.rounding[0][n], s.rounding[1][n]);
+      const Single error = join_up(s.rounding[0][n], s.rounding[1][n]);
+      const float up = 1.0f + kUnitSingle * float(2 * layer.cols + 2 * d + 16);
+      Single steepness = {};
+      for (int p = 0; p < d; ++p) steepness += vabs(jacobian(k)[std::size_t(r) * d + p]);
+      s.apart[n] = apart * up + error;
+      s.reach[n] = vmin(reach * up + error, (steepness + s.apart[n]) * up);
     }
   }
 
@@ -205,8 +221,9 @@ struct SingleBounder : Pass<Single> {
              Mask skip_two) const {
     const Layer& layer = stack.layers[k];
     for (int r = 0; r < layer.rows; ++r) mark(layer.first + r);
-    if (settings.row_slopes) sensitivities(stack, k);
+    sensitivities(stack, k);
     refer(stack, k);
+    s.margins = s.widths = 0.0;
     int pending[2], count = 0;
     for (int r = 0; r < layer.rows; ++r) {
       const int n = layer.first + r;
@@ -229,9 +246,10 @@ struct SingleBounder : Pass<Single> {
       pending[1] = pending[0];
       rows(stack, f, k, pending, skip_one, skip_two);
     }
+    if (s.widths > 0.0) s.loosest = std::fmax(s.loosest, s.margins / s.widths);
     for (int r = 0; r < layer.rows; ++r) mark(layer.first + r);
     collect(stack, k);
-    for (int i = 0; i < actives(k); ++i) lines(layer, active(k)[i], float(layer.rows + 8));
+    for (int i = 0; i < actives(k); ++i) lines(layer, active(k)[i], k, float(layer.rows + 8));
   }
 
   void rows(const Stack& stack, const FirstLayerOf<Single>& f, int k, const int* pair,
@@ -243,6 +261,7 @@ struct SingleBounder : Pass<Single> {
     start(stack, k, pair);
     descend(stack, k, w.trial, c, margin);
     lift(stack, f, c, margin, value);
+    for (int t = 0; t < kTile; ++t) s.margins += margin[t][0], s.widths += value[t][0];
     for (int q = 0; q < (pair[0] == pair[1] ? 1 : 2); ++q) {
       const int r = pair[q], n = layer.first + r;
       for (int h : {0, 1}) {
@@ -286,6 +305,7 @@ double bound_single(const Model& model, const Settings& settings, const BoxLayou
   bounder.all_layers(one.crowded, two.crowded);
   one.inherit_slopes(), two.inherit_slopes();
   one.bound_objective(outcomes, trace);
+  if (trace && trace->loosest) *trace->loosest = arrays.loosest;
   if (rest) {
     Trace behind;
     if (trace && trace->lower)
