@@ -196,7 +196,8 @@ def test_float32_tells_the_truth_where_nothing_hides_its_rounding(way):
             w = rng.normal(size=(width, y.shape[1]))
             h = y @ w.T
             # Least at zero but for a little: on, to be proved, or just unstable.
-            biases.append(-h.min(axis=0) - 1e-7 * np.ptp(h, axis=0) * (np.arange(width) % 2))
+            below = 1e-7 * np.ptp(h, axis=0) * (np.arange(width) % 2)
+            biases.append(-h.min(axis=0) - below)
             weights.append(w)
             y = np.maximum(h + biases[-1], 0.0)
         weights.append(rng.normal(size=(1, y.shape[1])))

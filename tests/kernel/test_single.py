@@ -1,4 +1,4 @@
-"""Bounds of neurons in float32: sound, as specified, and only where they are precise."""
+"""Bounds of neurons in float32: sound, as specified, only where they are precise."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ from oracles import (
 
 pytestmark = pytest.mark.skipif(MODULE is None, reason="the extension is not built")
 SINGLE = NodeSettings(single=True)
-SHAPES = [(3, 2, (5, 4)), (2, 5, (7, 6, 5)), (1, 11, (20, 20, 20, 20)), (2, 3, (9,) * 8)]
+SHAPES = [
+    (3, 2, (5, 4)), (2, 5, (7, 6, 5)), (1, 11, (20, 20, 20, 20)), (2, 3, (9,) * 8),
+]  # fmt: skip
 
 
 def bounded(case, settings, rows, cutoff, name):
@@ -51,7 +53,7 @@ def test_float32_is_as_specified(name, rng):
     """Where lines are chosen alike: a share that is a tie may fall to either side."""
     apart = []
     for _, case, start, level in cases(rng):
-        rows, before = start, -np.inf
+        rows = start
         for cutoff in (-np.inf, level):
             nodes = Nodes.unpacked(rows, case[0])
             spec = bound_nodes(case[0], SINGLE, nodes, cutoff)
@@ -61,7 +63,7 @@ def test_float32_is_as_specified(name, rng):
             width = np.where(both, spec.upper - spec.lower, 1.0)
             for got, wanted in ((low, spec.lower), (high, spec.upper)):
                 apart.append(((got - wanted) / width)[both])
-            rows, before = nodes.packed(), cutoff
+            rows = nodes.packed()
     apart = np.abs(np.concatenate(apart))
     assert apart.size > 1000
     assert np.quantile(apart, 0.9) < 1e-5
@@ -130,9 +132,7 @@ def test_tight_gaps_need_no_more_boxes_than_in_float64(widths, radius):
     """Networks on which float32 is precise, and others on which it is not used."""
     for seed in range(3):
         net = random_network(np.random.default_rng(seed), 3, widths)
-        problem = Problem(
-            Ensemble((net,)), Domain([-radius] * 3, [radius] * 3)
-        )
+        problem = Problem(Ensemble((net,)), Domain([-radius] * 3, [radius] * 3))
         tools = Tools(Limits(gap=1e-8, nodes=20_000))
         result = BoxSearch(gives_way=False).solve(problem, tools)
         assert result.status in (Status.OPTIMAL, Status.PRECISION_LIMIT)

@@ -8,8 +8,9 @@ coefficient of a neuron the error is
 
     rounding of the reference + roundings * UNIT_SINGLE * reach,
 
-where `reach` bounds the distance of its pre-activation from the reference. docs/engine.md
-counts the roundings. `src/kernel/single.hpp` is all of it in float32.
+where `reach` bounds the distance of its pre-activation from the reference.
+docs/engine.md counts the roundings. `src/kernel/single.hpp` computes all of it in
+float32.
 """
 
 from __future__ import annotations
