@@ -16,6 +16,9 @@ constexpr int kMostLanes = 16;
 
 // Margins of float32, as a share of the neurons' widths, beyond which float64 is used.
 constexpr double kLoosest = 0.01;
+// Nodes so close to the cutoff, by the objective's spread plus its noise, are bounded in
+// float64.
+constexpr double kClose = 1e-6, kCloseNoise = 0x1p16;
 constexpr double kSmallShare = 0x1p-10;  // of the root's sides
 
 
@@ -225,9 +228,7 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
                Finisher::doubles(*model_, stride(), settings_.programs, learned_);
   double before[kMostLanes];
   for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
-  const double operations =
-      table_->bound(*model_, settings_)(*model_, settings_, layout_, cutoff, nodes, count,
-                                        outcomes, rest, nullptr);
+  const double operations = relax(cutoff, nodes, count, outcomes, rest);
   if (settings_.programs == 0) return operations;
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
@@ -235,6 +236,37 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
     const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
     const int few = slow ? kFewNeurons : kVeryFewNeurons;
     if (unstable(nodes[i]) <= few) finish(cutoff, nodes[i], outcomes[i], own, rest);
+  }
+  return operations;
+}
+
+// By float32, and by float64 where what is left is so little that its margins could decide.
+double Boxes::relax(double cutoff, double* const* nodes, int count, Outcome* outcomes,
+                    void* scratch) const {
+  if (!BoundTable::in_single(*model_, settings_))
+    return table_->bound(*model_, settings_)(*model_, settings_, layout_, cutoff, nodes,
+                                             count, outcomes, scratch, nullptr);
+  double operations = 0.0;
+  int places[2][kMostLanes], counts[2] = {0, 0};
+  for (int i = 0; i < count; ++i) {
+    const double near = kClose * model_->spread + kCloseNoise * model_->noise;
+    const int close = nodes[i][0] - cutoff <= near;
+    places[close][counts[close]++] = i;
+  }
+  Settings settings = settings_;
+  for (int close : {0, 1}) {
+    settings.single = !close;
+    const int most = table_->batch(*model_, settings);
+    for (int from = 0; from < counts[close]; from += most) {
+      const int* own = places[close] + from;
+      const int some = std::min(most, counts[close] - from);
+      double* boxes[kMostLanes];
+      Outcome found[kMostLanes];
+      for (int i = 0; i < some; ++i) boxes[i] = nodes[own[i]], found[i] = outcomes[own[i]];
+      operations += table_->bound(*model_, settings)(
+          *model_, settings, layout_, cutoff, boxes, some, found, scratch, nullptr);
+      for (int i = 0; i < some; ++i) outcomes[own[i]] = found[i];
+    }
   }
   return operations;
 }

@@ -79,6 +79,8 @@ class Boxes : public Scheme {
               void* scratch, double& most) const;
   int unstable(double* node) const;
   bool tight() const;
+  double relax(double cutoff, double* const* nodes, int count, Outcome* outcomes,
+               void* scratch) const;
 
   Settings settings_;
   BoxLayout layout_;

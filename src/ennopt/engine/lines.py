@@ -176,12 +176,12 @@ def anchor(
     stable: tuple[Array, Array],
     form: tuple[Array, Array],
     value: Array,
-) -> tuple[Array, Array, list[Array]]:
+) -> tuple[Array, Array, Array, list[Array]]:
     """Improve forms by lines at points z that lean to where they are largest.
 
     An input is undecided where z is near the middle. Arguments are those of
-    `at_vertex`. Returns slopes, values, and the constants of the forms that were mixed
-    in.
+    `at_vertex`. Returns slopes, constants, values, and the constants of the forms that
+    were mixed in.
     """
     (g, c), met = form, []
     mean = np.abs(g).mean(axis=2, keepdims=True)
@@ -196,4 +196,4 @@ def anchor(
         most = np.abs(gnew).max(axis=2, keepdims=True)
         z = z + (LEAN_STEP / k) * (gnew / np.maximum(most, LEAST_SLOPE))
         z = np.clip(z, -1.0, 1.0)
-    return g, value, met
+    return g, c, value, met

@@ -177,7 +177,7 @@ def lift(
         return g, value, [c]
     # Forms plus the best multiples of the half-spaces are what the lines are fitted to.
     shift, _, gain = halves.combined(multipliers)
-    g, value, met = anchor(
+    g, _, value, met = anchor(
         first, free, (stable + shift, base + gain), (g + shift, c + gain), value
     )
     return g - shift, value, [c, *met]
