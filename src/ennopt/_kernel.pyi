@@ -66,6 +66,7 @@ class Settings:
     output_lines: bool
     again: float
     programs: int
+    single: bool
 
 class Scheme: ...
 

@@ -76,6 +76,7 @@ Layer make_layer(const Part& part, int cols) {
       int(errors.shape(0)) != layer.rows || int(sizes.shape(0)) != layer.rows)
     throw std::invalid_argument("Expected layers that fit together.");
   layer.weights.assign(weights.data(), weights.data() + weights.size());
+  layer.rounded.assign(layer.weights.begin(), layer.weights.end());
   layer.transposed.resize(layer.weights.size());
   for (int r = 0; r < layer.rows; ++r)
     for (int c = 0; c < layer.cols; ++c)
@@ -149,6 +150,30 @@ void add_functions(Model& model, const std::vector<FunctionPart>& functions,
       model.only_below[layer.first + r] = below;
     }
   }
+}
+
+// Whether no number of a pass in float32 overflows or vanishes, and there is a pass at all.
+bool fits_single(const Model& model) {
+  constexpr double most = 1e15, least = 1e-12, loosest = 1e-3;
+  double steepest = 1.0, largest = 0.0, smallest = kInfinity;
+  for (const Stack& stack : model.stacks) {
+    double steep = 1.0;
+    for (std::size_t k = 0; k + 1 < stack.layers.size(); ++k) {
+      const Layer& layer = stack.layers[k];
+      double size = 0.0, row = 1.0;
+      for (int r = 0; r < layer.rows; ++r) {
+        double sum = 0.0;
+        for (int c = 0; c < layer.cols; ++c)
+          sum += std::fabs(layer.weights[std::size_t(r) * layer.cols + c]);
+        row = std::max(row, sum), size = std::max(size, layer.size[r]);
+      }
+      steep *= row;
+      largest = std::max(largest, size), smallest = std::min(smallest, size);
+    }
+    steepest = std::max(steepest, steep);
+  }
+  return !model.smooth && !model.several() && model.deepest > 2 && steepest < most &&
+         largest < most && smallest > least && model.sum_error < loosest;
 }
 
 std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
@@ -225,6 +250,14 @@ std::shared_ptr<Model> make_model(const std::vector<std::vector<Part>>& stacks,
   if (!functions.empty() && model->smooth)
     throw std::invalid_argument("Expected ReLU, got another activation.");
   if (!functions.empty()) add_functions(*model, functions, pieces);
+  int longest = 0;
+  for (const Stack& stack : model->stacks) {
+    int sum = 0;
+    for (const Layer& layer : stack.layers) sum += layer.rows;
+    longest = std::max(longest, sum);
+  }
+  model->sum_error = 0x1p-24f * float(2 * longest + 16 * model->inputs + 64);
+  model->fits_single = fits_single(*model);
   if (functions.empty()) model->outputs = int(model->stacks.size());
   model->goal.assign(model->outputs, 1.0);
   if (functions.empty()) return model;
@@ -273,14 +306,15 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
   double* out = new double[count * stride];
   std::copy(nodes.data(), nodes.data() + count * stride, out);
   const std::size_t n = model.neurons, d = model.inputs;
-  double* low = new double[(count + table->lanes) * n + 1];
-  double* high = new double[(count + table->lanes) * n + 1];
-  double* scores = new double[(count + table->lanes) * d];
+  const std::size_t most = table->batch(model, settings);
+  double* low = new double[(count + most) * n + 1];
+  double* high = new double[(count + most) * n + 1];
+  double* scores = new double[(count + most) * d];
   double* points = new double[count * d];
   double* told = new double[count * 5];
   std::vector<char> scratch(table->scratch_bytes(model));
-  for (std::size_t at = 0; at < count; at += table->lanes) {
-    const int some = int(std::min<std::size_t>(table->lanes, count - at));
+  for (std::size_t at = 0; at < count; at += most) {
+    const int some = int(std::min(most, count - at));
     std::vector<double*> batch(some);
     std::vector<Outcome> outcomes(some);
     for (int i = 0; i < some; ++i) {
@@ -288,8 +322,8 @@ nb::tuple bound_boxes(const Model& model, const Settings& settings, const Matrix
       outcomes[i].point = points + (at + i) * d;
     }
     const Trace trace{low + at * n, high + at * n, scores + at * d};
-    table->bound(model)(model, settings, layout, cutoff, batch.data(), some,
-                        outcomes.data(), scratch.data(), &trace);
+    table->bound(model, settings)(model, settings, layout, cutoff, batch.data(), some,
+                                  outcomes.data(), scratch.data(), &trace);
     for (int i = 0; i < some; ++i) {
       double* row = told + (at + i) * 5;
       row[0] = double(outcomes[i].fate), row[1] = outcomes[i].place;
@@ -447,7 +481,8 @@ NB_MODULE(_kernel, m) {
       .def_rw("vertex_lines", &Settings::vertex_lines)
       .def_rw("output_lines", &Settings::output_lines)
       .def_rw("again", &Settings::again)
-      .def_rw("programs", &Settings::programs);
+      .def_rw("programs", &Settings::programs)
+      .def_rw("single", &Settings::single);
   m.def("bound_boxes", &bound_boxes, nb::arg("model"), nb::arg("settings"),
         nb::arg("nodes"), nb::arg("cutoff"), nb::arg("instruction_set") = "");
   m.def("lines", &lines, nb::arg("kind"), nb::arg("alpha"), nb::arg("lower"),

@@ -3,72 +3,80 @@
 // those of the feasible set.
 #pragma once
 
-struct HalfSpace {
-  const Vec* a;        // slopes times radius
-  const Vec* inverse;  // -1 / a, 0 where that is not finite
-  Vec s;               // value at the centre, rounding included
-  Vec size;            // sum |a| + |s|: what a multiplier's rounding is measured by
+template <class V>
+struct HalfSpaceOf {
+  const V* a;        // slopes times radius
+  const V* inverse;  // -1 / a, 0 where that is not finite
+  V s;               // value at the centre, rounding included
+  V size;            // sum |a| + |s|: what a multiplier's rounding is measured by
 };
 
+using HalfSpace = HalfSpaceOf<Vec>;
+
 constexpr int kCycles = 2;        // over the multipliers of several half-spaces
+constexpr float kLargestSingle = 1e30f;  // as kLargest of floats
 constexpr double kTied = 1e-12;   // a form is zero at a breakpoint up to this share
 
-struct HalfSpaces {
-  const HalfSpace* at = nullptr;
+template <class V>
+struct HalfSpacesOf {
+  const HalfSpaceOf<V>* at = nullptr;
   int count = 0;
-  double unit = 0.0;       // relative rounding of a sum over the inputs
-  Vec *moved = nullptr, *tie = nullptr, *way = nullptr;  // scratch, one per input
+  RealOf<V> unit = 0;       // relative rounding of a sum over the inputs
+  V *moved = nullptr, *tie = nullptr, *way = nullptr;  // scratch, one per input
 
   // Slopes of a sum of half-spaces at input p; multipliers have stride `step`.
-  Vec slope(const Vec* multipliers, int step, int p) const {
-    Vec sum = Vec{};
+  V slope(const V* multipliers, int step, int p) const {
+    V sum = V{};
     for (int k = 0; k < count; ++k) sum += multipliers[k * step] * at[k].a[p];
     return sum;
   }
   // Up to which such a slope counts as zero: as large as what rounding leaves of it.
-  Vec tie_width(const Vec* multipliers, int step, int p) const {
-    Vec sum = Vec{};
+  V tie_width(const V* multipliers, int step, int p) const {
+    V sum = V{};
     for (int k = 0; k < count; ++k) sum += vabs(multipliers[k * step] * at[k].a[p]);
     return kTied * sum;
   }
-  Vec constant(const Vec* multipliers, int step) const {
-    Vec sum = Vec{};
+  V constant(const V* multipliers, int step) const {
+    V sum = V{};
     for (int k = 0; k < count; ++k) sum += multipliers[k * step] * at[k].s;
     return sum;
   }
   // The rounding of the constant, and of slopes times inputs.
-  Vec margin(const Vec* multipliers, int step) const {
-    Vec sum = Vec{};
+  V margin(const V* multipliers, int step) const {
+    V sum = V{};
     for (int k = 0; k < count; ++k) sum += unit * multipliers[k * step] * at[k].size;
     return sum;
   }
-  Mask used(const Vec* multipliers, int step) const {
-    Mask some = none();
-    for (int k = 0; k < count; ++k) some |= multipliers[k * step] > 0.0;
+  FlagsOf<V> used(const V* multipliers, int step) const {
+    FlagsOf<V> some = {};
+    for (int k = 0; k < count; ++k) some |= multipliers[k * step] > 0;
     return some;
   }
 };
 
+using HalfSpaces = HalfSpacesOf<Vec>;
+
 // One multiplier lambda >= 0 for max of g.z: any gives the upper bound
 // sum |g + lambda a| + lambda s; the best one is 0 or a breakpoint -g_q / a_q.
 // Returns the bound without the function's constant; g has stride `step`.
-[[gnu::noinline]] Vec support_one(const Vec* g, int step, int inputs, const HalfSpace& cut,
-                                  double unit, Vec& multiplier) {
-  Vec best = Vec{}, corner = cut.s;
-  multiplier = Vec{};
+template <class V>
+[[gnu::noinline]] V support_one(const V* g, int step, int inputs, const HalfSpaceOf<V>& cut,
+                                RealOf<V> unit, V& multiplier) {
+  constexpr RealOf<V> largest = kIsSingle<V> ? kLargestSingle : kLargest;
+  V best = V{}, corner = cut.s;
+  multiplier = V{};
   for (int p = 0; p < inputs; ++p) {
     best += vabs(g[p * step]);
-    corner += pick(g[p * step] >= 0.0, cut.a[p], -cut.a[p]);
+    corner += pick(g[p * step] >= 0, cut.a[p], -cut.a[p]);
   }
-  if (!any(corner < 0.0)) return best;
+  if (!any(corner < 0)) return best;
   for (int q = 0; q < inputs; ++q) {
-    const Vec lambda = g[q * step] * cut.inverse[q];
-    const Mask use =
-        (lambda > 0.0) & (corner < 0.0) & (lambda * cut.size < kLargest);
+    const V lambda = g[q * step] * cut.inverse[q];
+    const FlagsOf<V> use = (lambda > 0) & (corner < 0) & (lambda * cut.size < largest);
     if (!any(use)) continue;
-    Vec value = lambda * cut.s + unit * lambda * cut.size;
+    V value = lambda * cut.s + unit * lambda * cut.size;
     for (int p = 0; p < inputs; ++p) value += vabs(g[p * step] + lambda * cut.a[p]);
-    const Mask better = use & (value < best);
+    const FlagsOf<V> better = use & (value < best);
     best = pick(better, value, best);
     multiplier = pick(better, lambda, multiplier);
   }
@@ -191,13 +199,16 @@ inline Vec at_corner(const Vec* g, int step, int inputs, const HalfSpace& half) 
   return pick(better, value, best);
 }
 
-// An upper bound of g.z on the node; multipliers[k * apart] of the half-spaces.
-inline Vec support(const Vec* g, int step, int inputs, const HalfSpaces& halves,
-                   Vec* multipliers, int apart) {
+// An upper bound of g.z on the node; multipliers[k * apart] of the half-spaces, of which
+// there is at most one for floats.
+template <class V>
+inline V support(const V* g, int step, int inputs, const HalfSpacesOf<V>& halves,
+                 V* multipliers, int apart) {
   if (halves.count == 1)
     return support_one(g, step, inputs, halves.at[0], halves.unit, multipliers[0]);
-  if (halves.count > 1) return support_many(g, step, inputs, halves, multipliers, apart);
-  Vec best = Vec{};
+  if constexpr (!kIsSingle<V>)
+    if (halves.count > 1) return support_many(g, step, inputs, halves, multipliers, apart);
+  V best = V{};
   for (int p = 0; p < inputs; ++p) best += vabs(g[p * step]);
   return best;
 }

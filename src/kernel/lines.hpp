@@ -16,38 +16,43 @@ constexpr int kLinePasses = 2;                        // for rows; each at anoth
 constexpr double kLeanStart = 0.7, kLeanStep = 0.8;  // how far the point leans to slopes
 constexpr double kUndecided = 0.5;                    // |z| of inputs in U, at most
 constexpr double kLeastSlope = 1e-290;                // what slopes are divided by, at least
+constexpr float kLeastSlopeSingle = 1e-30f;
 
-struct FirstLayer {
+template <class V>
+struct FirstLayerOf {
   int inputs;
-  const Vec* slopes;  // wr, [neuron][input]
-  const Vec* centre;  // hc
-  const Vec* total;   // sum_p |wr_p|
-  const Vec* lower;   // Lb < 0 of unstable lanes, else -1
-  const Vec* upper;   // Ub > 0 of unstable lanes, else 1
+  const V* slopes;  // wr, [neuron][input]
+  const V* centre;  // hc; the rest is relative to max(hc, 0) for floats
+  const V* total;   // sum_p |wr_p|
+  const V* lower;   // Lb < 0 of unstable lanes, else -1
+  const V* upper;   // Ub > 0 of unstable lanes, else 1
   const int* list;    // neurons unstable in some lane
   int count;
 };
+using FirstLayer = FirstLayerOf<Vec>;
 
 // Move (g, c) towards (gnew, cnew) as far as it lowers c + sum |g|: a convex mix of
 // valid forms is valid. Returns the new maximum of the form on the box.
-[[gnu::noinline]] Vec mix(Vec* g, Vec& c, const Vec* gnew, Vec cnew, int inputs, int step,
-                          Vec value) {
-  constexpr double kShares[] = {0.15, 0.3, 0.45, 0.6, 0.8, 1.0};
-  Vec share = Vec{};
-  const Vec tie = 1e-11 * vabs(value);  // rounding must not decide
-  Vec sums[6];
+template <class V>
+[[gnu::noinline]] V mix(V* g, V& c, const V* gnew, V cnew, int inputs, int step, V value) {
+  using Real = RealOf<V>;
+  constexpr Real kShares[] = {Real(0.15), Real(0.3), Real(0.45), Real(0.6), Real(0.8), 1};
+  constexpr Real kTie = kIsSingle<V> ? 1e-6 : 1e-11;
+  V share = V{};
+  const V tie = kTie * vabs(value);  // rounding must not decide
+  V sums[6];
   for (int e = 0; e < 6; ++e) sums[e] = c + kShares[e] * (cnew - c);
   for (int p = 0; p < inputs; ++p) {
-    const Vec from = g[p * step], way = gnew[p * step] - from;
+    const V from = g[p * step], way = gnew[p * step] - from;
     for (int e = 0; e < 6; ++e) sums[e] += vabs(from + kShares[e] * way);
   }
   for (int e = 0; e < 6; ++e) {
-    const Mask better = sums[e] < value - tie;
+    const FlagsOf<V> better = sums[e] < value - tie;
     value = pick(better, sums[e], value);
-    share = pick(better, splat(kShares[e]), share);
+    share = pick(better, fill<V>(kShares[e]), share);
   }
   for (int p = 0; p < inputs; ++p) {
-    const Vec from = g[p * step];
+    const V from = g[p * step];
     g[p * step] = from + share * (gnew[p * step] - from);
   }
   c += share * (cnew - c);
@@ -82,33 +87,38 @@ template <int T>
 }
 
 // The same where inputs with open[p][t] = 1 are undecided (their sign is 0).
-template <int T>
-[[gnu::noinline]] void mixed_lines(const FirstLayer& f, const Vec* coefficients, const Vec* signs,
-                        const Vec* open, Vec* anchor, Vec* range, Vec* first, Vec* second,
-                        Vec* third, Vec* gnew, Vec* cnew, Vec* gopen) {
+template <int T, class V>
+[[gnu::noinline]] void mixed_lines(const FirstLayerOf<V>& f, const V* coefficients, const V* signs,
+                        const V* open, V* anchor, V* range, V* first, V* second,
+                        V* third, V* gnew, V* cnew, V* gopen) {
   along_both<T>(signs, open, f.slopes, f.inputs, f.list, f.count, f.centre, anchor, range);
   for (int i = 0; i < f.count; ++i) {
     const int n = f.list[i];
-    const Vec hc = f.centre[n], half = 0.5 * f.total[n], lb = f.lower[n], ub = f.upper[n];
+    const V hc = f.centre[n], half = 0.5 * f.total[n], lb = f.lower[n], ub = f.upper[n];
     for (int t = 0; t < T; ++t) {
-      const Vec top = anchor[i * T + t], wide = range[i * T + t];
-      const Vec coefficient = coefficients[i * T + t];
-      const Vec plus = vmax(coefficient, Vec{}), minus = vmin(coefficient, Vec{});
-      const Vec low = top - wide, high = top + wide;
-      const Mask over = low >= 0.0, under = (high <= 0.0) & ~over;
+      const V top = anchor[i * T + t], wide = range[i * T + t];
+      const V coefficient = coefficients[i * T + t];
+      const V plus = vmax(coefficient, V{}), minus = vmin(coefficient, V{});
+      const V low = top - wide, high = top + wide;
+      const FlagsOf<V> over = low >= 0.0, under = (high <= 0.0) & ~over;
       // One division serves the three cases: b, a or u.
-      const Vec num = pick(over, low, pick(under, ub, high));
-      const Vec den = pick(over, low - lb, pick(under, ub - high, 2.0 * wide));
-      const Vec q = ratio(num, den);
-      const Vec a = pick(under, q, splat(1.0)), b = keep(over, q);
-      const Vec u = pick(over, splat(1.0), keep(~under, q));
-      const Vec moved = 0.5 * (top - hc), rest = half - 0.5 * wide;
-      const Vec value = keep(over, low) + u * wide + a * (rest - moved) - b * (rest + moved);
-      const Vec below = keep(top > 0.0, minus);
+      const V num = pick(over, low, pick(under, ub, high));
+      const V den = pick(over, low - lb, pick(under, ub - high, 2.0 * wide));
+      const V q = ratio(num, kIsSingle<V> ? vmax(den, fill<V>(kLeastSlopeSingle)) : den);
+      const V a = pick(under, q, fill<V>(1)), b = keep(over, q);
+      const V u = pick(over, fill<V>(1), keep(~under, q));
+      const V moved = 0.5 * (top - hc), rest = half - 0.5 * wide;
+      V value = keep(over, low) + u * wide + a * (rest - moved) - b * (rest + moved);
+      V at_centre = keep(top > 0.0, hc);
+      if constexpr (kIsSingle<V>) {
+        value -= vmax(hc, V{});
+        at_centre -= vmax(hc, V{});
+      }
+      const V below = keep(top > 0.0, minus);
       first[i * T + t] = plus * (0.5 * (a + b)) + below;
       second[i * T + t] = plus * (0.5 * (a - b));
       third[i * T + t] = plus * u + below;
-      cnew[t] += plus * value + below * hc;
+      cnew[t] += plus * value + minus * at_centre;
     }
   }
   for (int x = 0; x < f.inputs * T; ++x) gopen[x] = gnew[x];

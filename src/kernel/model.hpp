@@ -23,6 +23,7 @@ struct Layer {
   int rows = 0, cols = 0;
   int first = 0;                   // number of this layer's first neuron (hidden layers)
   std::vector<double> weights;     // rows x cols, row by row
+  std::vector<float> rounded;      // the same in float32
   std::vector<double> transposed;  // the same, column by column
   std::vector<double> bias;        // rows
   std::vector<double> error;       // rounding of a bound, per unit of the row's coefficient
@@ -127,6 +128,8 @@ struct Model {
   double spread = 0.0;        // of the objective over many points
   double noise = 0.0;         // rounding of a bound where all signs are decided, about
   double gamma = 0.0;         // relative rounding of a sum over a layer
+  float sum_error = 0.0f;     // relative rounding of a pass's constants in float32
+  bool fits_single = false;   // whether passes in float32 are possible
   bool smooth = false;        // whether there are activations other than ReLU
 
   // Neurons of a last hidden layer that no output rewards only ever need the line below
@@ -186,6 +189,7 @@ struct Settings {
   bool output_lines = true;  // deep rule 2 for the objective
   double again = 0.8;        // bound again if the clipped volume is below this share
   int programs = 64;         // linear programs that may finish a box
+  bool single = false;       // bounds of neurons behind the first layers in float32
 };
 
 // Slopes, constants and multiples of half-spaces beyond this are not used: their sums and
@@ -275,9 +279,11 @@ struct Outcome {
   double* hidden = nullptr;       // outputs of the neurons in the program's point; or null
 };
 
-// Optional detail for tests: one row per lane.
+// Optional detail: one row per lane; the share of the neurons' widths that margins of float32
+// have on the first node.
 struct Trace {
   double *lower = nullptr, *upper = nullptr, *scores = nullptr;  // may all be null
+  double* loosest = nullptr;
 };
 
 // One instruction set's implementation.
@@ -285,14 +291,21 @@ struct BoundTable {
   const char* name;
   int lanes;
   std::size_t (*scratch_bytes)(const Model&);
-  // Bounds up to `lanes` boxes at once. Returns the floating-point operations of its
+  // Bounds up to `batch` boxes at once. Returns the floating-point operations of its
   // matrix products.
   using Bound = double (*)(const Model&, const Settings&, const BoxLayout&, double cutoff,
                            double* const* nodes, int count, Outcome* outcomes,
                            void* scratch, const Trace* trace);
-  Bound relu, smooth, functions;
-  Bound bound(const Model& model) const {
+  Bound relu, single, smooth, functions;
+  static bool in_single(const Model& model, const Settings& settings) {
+    return settings.single && model.fits_single && !model.set.half_spaces();
+  }
+  Bound bound(const Model& model, const Settings& settings) const {
+    if (in_single(model, settings)) return single;
     return model.several() ? functions : model.smooth ? smooth : relu;
+  }
+  int batch(const Model& model, const Settings& settings) const {
+    return in_single(model, settings) ? 2 * lanes : lanes;
   }
   std::size_t (*program_bytes)(const Model&, const SignLayout&);
   // Solves the linear program of one node of signs, with the inputs that have ends of their

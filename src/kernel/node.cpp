@@ -40,10 +40,12 @@ namespace {
 #include "duality.hpp"
 #include "program.hpp"
 #include "node.hpp"
+#include "single.hpp"
 
 std::size_t scratch_bytes(const Model& model) {
   Arena arena{nullptr};
-  Work work(model, arena);
+  Work one(model, arena), two(model, arena);
+  SingleArrays single(model, arena);
   return arena.used + 64;
 }
 
@@ -387,7 +389,7 @@ void program(const Model& model, const Ranges& ranges, const SignLayout& layout,
 
 extern const BoundTable ENNOPT_TABLE;
 const BoundTable ENNOPT_TABLE{ENNOPT_NAME, kLanes, scratch_bytes,
-                              bound<Bounder, Majorant>, ENNOPT_SMOOTH, ENNOPT_FUNCTIONS,
-                              program_bytes, program};
+                              bound<Bounder, Majorant>, bound_single, ENNOPT_SMOOTH,
+                              ENNOPT_FUNCTIONS, program_bytes, program};
 
 }  // namespace ennopt

@@ -161,277 +161,308 @@ Mask round_inwards(const Set& set, int d, Vec* lower, Vec* upper) {
 
 struct Functions;
 
+// A batch of boxes on its way through the steps.
 template <class Layers, class Sum>
-double bound(const Model& model, const Settings& settings, const BoxLayout& layout,
-             double cutoff, double* const* nodes, int count, Outcome* outcomes,
-             void* scratch, const Trace* trace) {
-  constexpr bool kSmooth = !std::is_same_v<Layers, Bounder>;
-  constexpr bool kSeveral = std::is_same_v<Sum, Functions>;
-  Arena arena{aligned(scratch)};
-  Work w(model, arena);
-  const int d = model.inputs;
+struct Batch {
+  static constexpr bool kSmooth = !std::is_same_v<Layers, Bounder>;
+  static constexpr bool kSeveral = std::is_same_v<Sum, Functions>;
+  const Model& model;
+  const Settings& settings;
+  const BoxLayout& layout;
+  double cutoff;
+  double* const* nodes;
+  int count;
+  Work& w;
+  int d = model.inputs;
+  bool cutting = std::isfinite(cutoff), discrete = model.set.any_discrete();
   Vec constant = Vec{}, inherited = Vec{};
-  Mask used = none(), first = none();
-  Past pasts[kLanes];
-  const std::uint8_t* states[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    double* node = nodes[lane < count ? lane : 0];
-    used[lane] = lane < count ? -1 : 0;
-    inherited[lane] = *layout.bound(node);
-    constant[lane] = *layout.constant(node);
-    for (int p = 0; p < d; ++p) {
-      w.lower[p][lane] = layout.lower(node)[p];
-      w.upper[p][lane] = layout.upper(node)[p];
-      w.cut[p][lane] = layout.cut(node)[p];
+  Mask used = none(), first = none(), closed = none(), infeasible = none();
+  Mask leaning = none(), crowded = none();
+  Vec best = Vec{}, top = splat(-kInfinity), old_top = splat(kInfinity);
+  Past pasts[kLanes] = {};
+  const std::uint8_t* states[kLanes] = {};
+  HalfSpaces halves = {};
+
+  // Up to the neurons.
+  [[gnu::noinline]] void open_boxes() {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      double* node = nodes[lane < count ? lane : 0];
+      used[lane] = lane < count ? -1 : 0;
+      inherited[lane] = *layout.bound(node);
+      constant[lane] = *layout.constant(node);
+      for (int p = 0; p < d; ++p) {
+        w.lower[p][lane] = layout.lower(node)[p];
+        w.upper[p][lane] = layout.upper(node)[p];
+        w.cut[p][lane] = layout.cut(node)[p];
+      }
+      if constexpr (kSeveral)
+        for (int j = 0; j < model.limits(); ++j) {
+          w.limit_constants[j][lane] = *layout.constant(node, 1 + j);
+          for (int p = 0; p < d; ++p)
+            w.limit_slopes[j * d + p][lane] = layout.cut(node, 1 + j)[p];
+        }
+      states[lane] = layout.states(node);
+      pasts[lane] = Past::of(*layout.past(node));
+      first[lane] = pasts[lane].again ? 0 : -1;
+    }
+
+    // 1. Clip by the inherited cut and by the half-spaces of the feasible set.
+    closed = ~used;
+    // Where a cut is at work, what is left out is below the cutoff, not below the bound.
+    if (cutting) leaning = constant < kInfinity;
+    best = inherited;
+    if (cutting) {
+      closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
+                     w.upper, old_top);
+      best = vmin(best, old_top);
     }
     if constexpr (kSeveral)
       for (int j = 0; j < model.limits(); ++j) {
-        w.limit_constants[j][lane] = *layout.constant(node, 1 + j);
-        for (int p = 0; p < d; ++p)
-          w.limit_slopes[j * d + p][lane] = layout.cut(node, 1 + j)[p];
+        Vec largest;
+        infeasible |= clip(w.limit_slopes + j * d, w.limit_constants[j], 0.0,
+                           model.reach.data(), model.unit, d, w.lower, w.upper, largest);
       }
-    states[lane] = layout.states(node);
-    pasts[lane] = Past::of(*layout.past(node));
-    first[lane] = pasts[lane].again ? 0 : -1;
-  }
-
-  // 1. Clip by the inherited cut and by the half-spaces of the feasible set.
-  const bool cutting = std::isfinite(cutoff);
-  Mask closed = ~used, infeasible = none();
-  // Where a cut is at work, what is left out is below the cutoff, not below the bound.
-  Mask leaning = none();
-  if (cutting) leaning = constant < kInfinity;
-  Vec best = inherited, top = splat(-kInfinity), old_top = splat(kInfinity);
-  if (cutting) {
-    closed |= clip(w.cut, constant, cutoff, model.reach.data(), model.unit, d, w.lower,
-                   w.upper, old_top);
-    best = vmin(best, old_top);
-  }
-  if constexpr (kSeveral)
-    for (int j = 0; j < model.limits(); ++j) {
+    for (int k = 0; k < model.set.half_spaces(); ++k) {
+      const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
+      for (int p = 0; p < d; ++p) w.slopes_of_set[p] = splat(slopes[p]);
       Vec largest;
-      infeasible |= clip(w.limit_slopes + j * d, w.limit_constants[j], 0.0,
-                         model.reach.data(), model.unit, d, w.lower, w.upper, largest);
+      infeasible |= clip(w.slopes_of_set, Vec{}, model.set.sides[k], model.reach.data(),
+                         model.unit, d, w.lower, w.upper, largest);
     }
-  for (int k = 0; k < model.set.half_spaces(); ++k) {
-    const double* slopes = model.set.slopes.data() + std::size_t(k) * d;
-    for (int p = 0; p < d; ++p) w.slopes_of_set[p] = splat(slopes[p]);
-    Vec largest;
-    infeasible |= clip(w.slopes_of_set, Vec{}, model.set.sides[k], model.reach.data(),
-                       model.unit, d, w.lower, w.upper, largest);
-  }
-  for (const Near& near : model.set.near) infeasible |= clip_near(near, d, w);
-  const bool discrete = model.set.any_discrete();
-  if (discrete) infeasible |= round_inwards(model.set, d, w.lower, w.upper);
-  Mask thin = all();
-  for (int p = 0; p < d; ++p) {
-    w.centre[p] = 0.5 * (w.lower[p] + w.upper[p]);
-    w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
-    const double most = kThin * (model.set.upper[p] - model.set.lower[p]);
-    thin &= w.upper[p] - w.lower[p] <= most;
-  }
-  const HalfSpaces halves = half_spaces(model, w, cutoff, constant);
-  if (model.set.half_spaces()) infeasible |= empty(halves, d, w.others, w.multipliers);
-  closed |= infeasible;
-
-  Vec open = Vec{};
-  for (int n = 0; n < layout.neurons; ++n) {
-    Bytes bytes;
-    for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
-    Vec state = __builtin_convertvector(bytes, Vec);
-    state = pick(thin & (state >= double(kOn)), splat(kFresh), state);
-    w.unstable[n] = state < double(kOn);
-    w.on[n] = state == double(kOn);
-    w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
-    if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
-  }
-  // Without slope steps the skipped rows' slopes would never improve.
-  Mask crowded = first & (open > kCrowdedShare * double(model.neurons));
-  if (settings.max_steps == 0) crowded = none();
-
-  // 2. Bounds of the neurons.
-  Layers bounder{model, settings, w, halves, d};
-  if constexpr (kSmooth) {
-    bounder.all_layers();
-  } else {
-    for (std::size_t m = 0; m < model.stacks.size(); ++m) {
-      const Stack& stack = model.stacks[m];
-      bounder.index = int(m);
-      const int hidden = int(stack.layers.size()) - 1;
-      if (hidden == 0) continue;
-      w.packed_at[0] = w.packed_at[1] = 0;
-      bounder.first_layer(stack);
-      const FirstLayer f = bounder.first();
-      for (int k = 1; k < hidden; ++k) bounder.layer(stack, f, k, crowded);
+    for (const Near& near : model.set.near) infeasible |= clip_near(near, d, w);
+    if (discrete) infeasible |= round_inwards(model.set, d, w.lower, w.upper);
+    Mask thin = all();
+    for (int p = 0; p < d; ++p) {
+      w.centre[p] = 0.5 * (w.lower[p] + w.upper[p]);
+      w.radius[p] = 0.5 * (w.upper[p] - w.lower[p]) * (1.0 + 1e-15);
+      const double most = kThin * (model.set.upper[p] - model.set.lower[p]);
+      thin &= w.upper[p] - w.lower[p] <= most;
     }
+    halves = half_spaces(model, w, cutoff, constant);
+    if (model.set.half_spaces()) infeasible |= empty(halves, d, w.others, w.multipliers);
+    closed |= infeasible;
+
+    Vec open = Vec{};
+    for (int n = 0; n < layout.neurons; ++n) {
+      Bytes bytes;
+      for (int lane = 0; lane < kLanes; ++lane) bytes[lane] = states[lane][n];
+      Vec state = __builtin_convertvector(bytes, Vec);
+      state = pick(thin & (state >= double(kOn)), splat(kFresh), state);
+      w.unstable[n] = state < double(kOn);
+      w.on[n] = state == double(kOn);
+      w.alpha[n] = pick(state <= double(kSlopeMax), state * (1.0 / kSlopeMax), splat(-1.0));
+      if (!model.only_below[n]) open += keep(w.unstable[n], splat(1.0));
+    }
+    // Without slope steps the skipped rows' slopes would never improve.
+    crowded = first & (open > kCrowdedShare * double(model.neurons));
+    if (settings.max_steps == 0) crowded = none();
+  }
+
+  [[gnu::noinline]] void bound_neurons() {
+    // 2. Bounds of the neurons.
+    Layers bounder{model, settings, w, halves, d};
+    if constexpr (kSmooth) {
+      bounder.all_layers();
+    } else {
+      for (std::size_t m = 0; m < model.stacks.size(); ++m) {
+        const Stack& stack = model.stacks[m];
+        bounder.index = int(m);
+        const int hidden = int(stack.layers.size()) - 1;
+        if (hidden == 0) continue;
+        w.packed_at[0] = w.packed_at[1] = 0;
+        bounder.first_layer(stack);
+        const FirstLayer f = bounder.first();
+        for (int k = 1; k < hidden; ++k) bounder.layer(stack, f, k, crowded);
+      }
+      inherit_slopes();
+    }
+  }
+
+  // Slopes below ReLU as the parents left them.
+  void inherit_slopes() {
     for (int n = 0; n < model.neurons; ++n) {
       w.alpha[n] = pick(w.alpha[n] < 0.0, w.under[n], w.alpha[n]);
       w.alpha[n] = pick(w.unstable[n], w.alpha[n], w.slope[n]);
     }
   }
 
-  // 3. Majorant and slope steps.
-  const double measure = std::fmax(std::fabs(cutoff), model.spread);
-  Sum majorant{model, w, d};
-  if constexpr (kSeveral) majorant.first = cutting ? 1 : 0;
-  Vec best_constant = Vec{}, least = splat(kInfinity), margin = Vec{};
-  Vec c, base, error, value;
-  auto keep_best = [&](Mask better) {
-    least = pick(better, value, least);
-    margin = pick(better, error, margin);
-    best_constant = pick(better, c, best_constant);
-    for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
-  };
-  Mask go = ~closed;
-  for (int step = 0;; ++step) {
-    c = majorant.form(bounder, base, error);
-    value = c + support(w.form, 1, d, halves, w.multipliers, 1);
-    keep_best((value < least) & (step == 0 ? all() : go));
-    argument(w.form, d, halves, w.multipliers, w.point);
-    go &= ~(least + margin <= cutoff);
-    Vec limit = step_limit(least, cutoff, measure, settings.max_steps);
-    if constexpr (kSeveral) {
-      majorant.note(w.point);
-      infeasible |= majorant.missed;
-      go &= ~infeasible;
-      for (int j = 0; j < model.limits(); ++j)
-        limit = vmax(limit, step_limit(w.over[j], 0.0, model.functions[1 + j].spread,
-                                       settings.max_steps));
-    }
-    go &= splat(step) < limit;
-    if constexpr (kSmooth) break;
-    else {
-      if (!any(go)) break;
-      if constexpr (kSeveral) majorant.share_lagrangian();
-      majorant.walk(bounder, w.point, false, 0.5 / (step + 1), go);
-    }
-  }
-  Vec promised = c - error;  // at the point, if all signs hold there: less all errors
-  for (int p = 0; p < d; ++p) promised += w.form[p] * w.point[p];
-  if constexpr (!kSmooth)
-    if (settings.output_lines && any(~closed & ~(least + margin <= cutoff))) {
-      if constexpr (kSeveral) majorant.share_objective();
-      value = majorant.anchor(bounder, base, c, value);
-      keep_best(value < least);
-    }
-  if constexpr (kSeveral) closed |= infeasible;
-  best = pick(infeasible, splat(-kInfinity), vmin(least + margin, best));
-  closed |= best <= cutoff;
-  Vec reached;
-  if constexpr (kSeveral) reached = majorant.merits();
-  else if constexpr (kSmooth) reached = majorant.values(w.point);
-  else reached = majorant.walk(bounder, w.point, true, 0.0, none());
-
-  // 4. The new cut, in original coordinates, and the clip by it. The children keep the
-  // old cut where it is lower: signs of neurons were decided by it, and where those do
-  // not hold it alone closes a node.
-  Vec offset = best_constant + margin, weight = vabs(best_constant), share = splat(1.0);
-  for (int p = 0; p < d; ++p) {
-    w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
-    w.cut[p] = keep(vabs(w.cut[p]) < kLargest, w.cut[p]);
-    offset -= w.cut[p] * w.centre[p];
-    weight += vabs(w.cut[p]) * model.reach[p];
-    w.form[p] = w.upper[p] - w.lower[p];
-  }
-  offset += model.unit * weight;
-  if (cutting) {
-    const Mask none_left = clip(w.cut, offset, cutoff, model.reach.data(), model.unit, d,
-                                w.lower, w.upper, top);
-    closed |= none_left;
-    best = pick(none_left, vmin(best, top), best);
-    if (discrete) {  // what the cut leaves may hold no value that inputs may take
-      const Mask missed = round_inwards(model.set, d, w.lower, w.upper) & ~none_left;
-      closed |= missed;
-      best = pick(missed, vmin(best, splat(cutoff)), best);
-    }
-    for (int p = 0; p < d; ++p) {
-      const Vec width = w.upper[p] - w.lower[p];
-      share *= pick(w.form[p] > 0.0, width / w.form[p], splat(1.0));
-      leaning |= (width < w.form[p]) & ~closed;
-    }
-  }
-
-  // 5. Where to branch.
-  promised -= majorant.scores();
-  Mask wrong = none();
-  if constexpr (kSeveral) wrong = majorant.fell_short();
-  for (int n = 0; n < layout.neurons; ++n)
-    w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
-                      pick(w.on[n], splat(kOn), splat(kOff)));
-  for (int lane = 0; lane < count; ++lane) {
-    double* node = nodes[lane];
-    Outcome& outcome = outcomes[lane];
-    if (best[lane] < *layout.bound(node)) *layout.bound(node) = best[lane];
-    const bool renew = !(old_top[lane] < top[lane]);
-    if (renew) *layout.constant(node) = offset[lane];
-    for (int p = 0; p < d; ++p) {
-      if (renew) layout.cut(node)[p] = w.cut[p][lane];
-      layout.lower(node)[p] = w.lower[p][lane];
-      layout.upper(node)[p] = w.upper[p][lane];
-      outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];
-    }
-    if constexpr (kSeveral) majorant.inherit(layout, node, lane);
-    outcome.value = reached[lane];
-    std::uint8_t* mine = layout.states(node);
-    for (int n = 0; n < layout.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
-    outcome.fate = Fate::closed;
-    if (leaning[lane]) outcome.dropped = cutoff;
-    if (trace && trace->lower) {
-      for (int n = 0; n < model.neurons; ++n) {
-        trace->lower[std::size_t(lane) * model.neurons + n] = w.low[n][lane];
-        trace->upper[std::size_t(lane) * model.neurons + n] = w.high[n][lane];
+  [[gnu::noinline]] void bound_objective(Outcome* outcomes, const Trace* trace) {
+    // 3. Majorant and slope steps.
+    const double measure = std::fmax(std::fabs(cutoff), model.spread);
+    Layers bounder{model, settings, w, halves, d};
+    Sum majorant{model, w, d};
+    if constexpr (kSeveral) majorant.first = cutting ? 1 : 0;
+    Vec best_constant = Vec{}, least = splat(kInfinity), margin = Vec{};
+    Vec c, base, error, value;
+    auto keep_best = [&](Mask better) {
+      least = pick(better, value, least);
+      margin = pick(better, error, margin);
+      best_constant = pick(better, c, best_constant);
+      for (int p = 0; p < d; ++p) w.best[p] = pick(better, w.form[p], w.best[p]);
+    };
+    Mask go = ~closed;
+    for (int step = 0;; ++step) {
+      c = majorant.form(bounder, base, error);
+      value = c + support(w.form, 1, d, halves, w.multipliers, 1);
+      keep_best((value < least) & (step == 0 ? all() : go));
+      argument(w.form, d, halves, w.multipliers, w.point);
+      go &= ~(least + margin <= cutoff);
+      Vec limit = step_limit(least, cutoff, measure, settings.max_steps);
+      if constexpr (kSeveral) {
+        majorant.note(w.point);
+        infeasible |= majorant.missed;
+        go &= ~infeasible;
+        for (int j = 0; j < model.limits(); ++j)
+          limit = vmax(limit, step_limit(w.over[j], 0.0, model.functions[1 + j].spread,
+                                         settings.max_steps));
       }
-      for (int p = 0; p < d; ++p) trace->scores[lane * d + p] = w.score[p][lane];
-    }
-    if (closed[lane]) {
-      outcome.dropped = std::fmax(outcome.dropped, *layout.bound(node));
-      continue;
-    }
-    // Where all signs hold the objective is at most the errors below the majorant. If it
-    // falls short of that, a sign decided under an older cut does not hold here: the
-    // children decide all of them anew.
-    if constexpr (kSeveral) {
-      outcome.doubted = wrong[lane];
-      if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
-    } else if (!kSmooth && promised[lane] > cutoff) {
-      outcome.value = evaluate(model, outcome.point, w.forward);
-      outcome.doubted = outcome.value < promised[lane];
-      if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
-    }
-    // Splitting is of little use where the rest is rounding.
-    const bool limited = best[lane] <= cutoff + kNoise * model.noise;
-    Past past = pasts[lane];
-    const bool tired = limited && past.generations >= kRoundingGenerations;
-    if (!limited) past.generations = 0;
-    double most = -1.0;
-    outcome.fate = Fate::stuck;
-    for (int p = 0; p < d; ++p) {
-      const double low = w.lower[p][lane], high = w.upper[p][lane];
-      const double middle = 0.5 * (low + high);
-      if (!(low < middle && middle < high)) continue;
-      double score = w.score[p][lane];
-      // A score that overflowed must not choose the same input for ever.
-      if (std::isnan(score)) score = (high - low) / (model.set.upper[p] - model.set.lower[p]);
-      if (score > most || outcome.place < 0) {
-        most = score;
-        outcome.place = p;
-        outcome.middle = model.set.down(p, middle);
-        outcome.fate = Fate::split;
+      go &= splat(step) < limit;
+      if constexpr (kSmooth) break;
+      else {
+        if (!any(go)) break;
+        if constexpr (kSeveral) majorant.share_lagrangian();
+        majorant.walk(bounder, w.point, false, 0.5 / (step + 1), go);
       }
     }
-    const bool shrunk = share[lane] < settings.again;
-    if (first[lane] && shrunk) outcome.fate = Fate::again;
-    else if (tired) outcome.fate = Fate::stuck;
-    // Too thin to split: once more, with every row bounded, or on what a clip has left.
-    else if ((first[lane] || shrunk) && outcome.fate == Fate::stuck)
-      outcome.fate = Fate::again;
-    past.again = outcome.fate == Fate::again;
-    // Its point may be outside of a convex region: half-spaces come first, then it is bounded
-    // for the last time.
-    outcome.waits = past.again && outcome.place < 0 && model.set.outer;
-    outcome.wanted = outcome.wanted || outcome.waits;
-    if (limited && !past.again) ++past.generations;
-    *layout.past(node) = past.packed();
+    Vec promised = c - error;  // at the point, if all signs hold there: less all errors
+    for (int p = 0; p < d; ++p) promised += w.form[p] * w.point[p];
+    if constexpr (!kSmooth)
+      if (settings.output_lines && any(~closed & ~(least + margin <= cutoff))) {
+        if constexpr (kSeveral) majorant.share_objective();
+        value = majorant.anchor(bounder, base, c, value);
+        keep_best(value < least);
+      }
+    if constexpr (kSeveral) closed |= infeasible;
+    best = pick(infeasible, splat(-kInfinity), vmin(least + margin, best));
+    closed |= best <= cutoff;
+    Vec reached;
+    if constexpr (kSeveral) reached = majorant.merits();
+    else if constexpr (kSmooth) reached = majorant.values(w.point);
+    else reached = majorant.walk(bounder, w.point, true, 0.0, none());
+
+    // 4. The new cut, in original coordinates, and the clip by it. The children keep the
+    // old cut where it is lower: signs of neurons were decided by it, and where those do
+    // not hold it alone closes a node.
+    Vec offset = best_constant + margin, weight = vabs(best_constant), share = splat(1.0);
+    for (int p = 0; p < d; ++p) {
+      w.cut[p] = keep(w.radius[p] > 0.0, w.best[p] / w.radius[p]);
+      w.cut[p] = keep(vabs(w.cut[p]) < kLargest, w.cut[p]);
+      offset -= w.cut[p] * w.centre[p];
+      weight += vabs(w.cut[p]) * model.reach[p];
+      w.form[p] = w.upper[p] - w.lower[p];
+    }
+    offset += model.unit * weight;
+    if (cutting) {
+      const Mask none_left = clip(w.cut, offset, cutoff, model.reach.data(), model.unit, d,
+                                  w.lower, w.upper, top);
+      closed |= none_left;
+      best = pick(none_left, vmin(best, top), best);
+      if (discrete) {  // what the cut leaves may hold no value that inputs may take
+        const Mask missed = round_inwards(model.set, d, w.lower, w.upper) & ~none_left;
+        closed |= missed;
+        best = pick(missed, vmin(best, splat(cutoff)), best);
+      }
+      for (int p = 0; p < d; ++p) {
+        const Vec width = w.upper[p] - w.lower[p];
+        share *= pick(w.form[p] > 0.0, width / w.form[p], splat(1.0));
+        leaning |= (width < w.form[p]) & ~closed;
+      }
+    }
+
+    // 5. Where to branch.
+    promised -= majorant.scores();
+    Mask wrong = none();
+    if constexpr (kSeveral) wrong = majorant.fell_short();
+    for (int n = 0; n < layout.neurons; ++n)
+      w.alpha[n] = pick(w.unstable[n], slope_byte(w.alpha[n]),
+                        pick(w.on[n], splat(kOn), splat(kOff)));
+    for (int lane = 0; lane < count; ++lane) {
+      double* node = nodes[lane];
+      Outcome& outcome = outcomes[lane];
+      if (best[lane] < *layout.bound(node)) *layout.bound(node) = best[lane];
+      const bool renew = !(old_top[lane] < top[lane]);
+      if (renew) *layout.constant(node) = offset[lane];
+      for (int p = 0; p < d; ++p) {
+        if (renew) layout.cut(node)[p] = w.cut[p][lane];
+        layout.lower(node)[p] = w.lower[p][lane];
+        layout.upper(node)[p] = w.upper[p][lane];
+        outcome.point[p] = w.centre[p][lane] + w.radius[p][lane] * w.point[p][lane];
+      }
+      if constexpr (kSeveral) majorant.inherit(layout, node, lane);
+      outcome.value = reached[lane];
+      std::uint8_t* mine = layout.states(node);
+      for (int n = 0; n < layout.neurons; ++n) mine[n] = std::uint8_t(w.alpha[n][lane]);
+      outcome.fate = Fate::closed;
+      if (leaning[lane]) outcome.dropped = cutoff;
+      if (trace && trace->lower) {
+        for (int n = 0; n < model.neurons; ++n) {
+          trace->lower[std::size_t(lane) * model.neurons + n] = w.low[n][lane];
+          trace->upper[std::size_t(lane) * model.neurons + n] = w.high[n][lane];
+        }
+        for (int p = 0; p < d; ++p) trace->scores[lane * d + p] = w.score[p][lane];
+      }
+      if (closed[lane]) {
+        outcome.dropped = std::fmax(outcome.dropped, *layout.bound(node));
+        continue;
+      }
+      // Where all signs hold the objective is at most the errors below the majorant. If it
+      // falls short of that, a sign decided under an older cut does not hold here: the
+      // children decide all of them anew.
+      if constexpr (kSeveral) {
+        outcome.doubted = wrong[lane];
+        if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
+      } else if (!kSmooth && promised[lane] > cutoff) {
+        outcome.value = evaluate(model, outcome.point, w.forward);
+        outcome.doubted = outcome.value < promised[lane];
+        if (outcome.doubted) std::memset(mine, kFresh, model.neurons);
+      }
+      // Splitting is of little use where the rest is rounding.
+      const bool limited = best[lane] <= cutoff + kNoise * model.noise;
+      Past past = pasts[lane];
+      const bool tired = limited && past.generations >= kRoundingGenerations;
+      if (!limited) past.generations = 0;
+      double most = -1.0;
+      outcome.fate = Fate::stuck;
+      for (int p = 0; p < d; ++p) {
+        const double low = w.lower[p][lane], high = w.upper[p][lane];
+        const double middle = 0.5 * (low + high);
+        if (!(low < middle && middle < high)) continue;
+        double score = w.score[p][lane];
+        // A score that overflowed must not choose the same input for ever.
+        if (std::isnan(score)) score = (high - low) / (model.set.upper[p] - model.set.lower[p]);
+        if (score > most || outcome.place < 0) {
+          most = score;
+          outcome.place = p;
+          outcome.middle = model.set.down(p, middle);
+          outcome.fate = Fate::split;
+        }
+      }
+      const bool shrunk = share[lane] < settings.again;
+      if (first[lane] && shrunk) outcome.fate = Fate::again;
+      else if (tired) outcome.fate = Fate::stuck;
+      // Too thin to split: once more, with every row bounded, or on what a clip has left.
+      else if ((first[lane] || shrunk) && outcome.fate == Fate::stuck)
+        outcome.fate = Fate::again;
+      past.again = outcome.fate == Fate::again;
+      // Its point may be outside of a convex region: half-spaces come first, then it is bounded
+      // for the last time.
+      outcome.waits = past.again && outcome.place < 0 && model.set.outer;
+      outcome.wanted = outcome.wanted || outcome.waits;
+      if (limited && !past.again) ++past.generations;
+      *layout.past(node) = past.packed();
+    }
   }
+};
+
+template <class Layers, class Sum>
+double bound(const Model& model, const Settings& settings, const BoxLayout& layout,
+             double cutoff, double* const* nodes, int count, Outcome* outcomes,
+             void* scratch, const Trace* trace) {
+  Arena arena{aligned(scratch)};
+  Work w(model, arena);
+  Batch<Layers, Sum> batch{model, settings, layout, cutoff, nodes, count, w};
+  batch.open_boxes();
+  batch.bound_neurons();
+  batch.bound_objective(outcomes, trace);
   return 2.0 * kLanes * w.products;
 }

@@ -12,7 +12,15 @@ namespace ennopt {
 
 namespace {
 
-constexpr int kMostLanes = 8;
+constexpr int kMostLanes = 16;
+
+// Margins of float32, as a share of the neurons' widths, beyond which float64 is used.
+constexpr double kLoosest = 0.01;
+// Nodes so close to the cutoff, by the objective's spread plus its noise, are bounded in
+// float64.
+constexpr double kClose = 1e-6, kCloseNoise = 0x1p16;
+constexpr double kSmallShare = 0x1p-10;  // of the root's sides
+
 
 // A box is finished by linear programs if very few of its neurons are unstable, or if few
 // are and its bound keeps more than the share kSlow of its parent's distance to the cutoff.
@@ -153,6 +161,7 @@ Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings set
     : Scheme(std::move(model), table), settings_(settings), layout_(BoxLayout::of(*model_)),
       outputs_(std::move(outputs)), learned_(learned) {
   const bool known = !model_->several() || int(outputs_.low.size()) == model_->outputs;
+  settings_.single = settings_.single && tight();
   if (model_->smooth || !known) settings_.programs = 0;
   if (settings_.programs == 0) learned_ = 0;
   if (!learned_) return;
@@ -162,6 +171,34 @@ Boxes::Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings set
   risks_high_.assign(upper.begin() + model_->inputs, upper.end());
   pool_ = std::make_unique<Pool>(*model_, outputs_, std::move(lower), std::move(upper),
                                  learned_, 0.0);
+}
+
+// Whether float32 is precise enough: its margins are small beside the widths of neurons on
+// the root, and on boxes of all sizes around its centre. On small ones lines are tight and
+// slopes may cancel; on those between bounds of neurons that are stable are loose.
+bool Boxes::tight() const {
+  if (!BoundTable::in_single(*model_, settings_)) return false;
+  std::vector<double> node(stride()), point(model_->inputs);
+  std::vector<char> scratch(table_->scratch_bytes(*model_));
+  double* nodes = node.data();
+  for (double share = 1.0; share >= kSmallShare; share *= 0.25) {
+    std::fill(node.begin(), node.end(), 0.0);
+    root(nodes);
+    for (int p = 0; p < model_->inputs; ++p) {
+      double &low = layout_.lower(nodes)[p], &high = layout_.upper(nodes)[p];
+      const double middle = 0.5 * (low + high), radius = 0.5 * share * (high - low);
+      low = std::max(low, middle - radius), high = std::min(high, middle + radius);
+    }
+    Outcome outcome;
+    outcome.point = point.data();
+    Trace trace;
+    double loosest = kInfinity;
+    trace.loosest = &loosest;
+    table_->single(*model_, settings_, layout_, -kInfinity, &nodes, 1, &outcome,
+                   scratch.data(), &trace);
+    if (!(loosest <= kLoosest)) return false;
+  }
+  return true;
 }
 
 void Boxes::guide(const double* x) {
@@ -191,8 +228,7 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
                Finisher::doubles(*model_, stride(), settings_.programs, learned_);
   double before[kMostLanes];
   for (int i = 0; i < count; ++i) before[i] = nodes[i][0];
-  const double operations = table_->bound(*model_)(*model_, settings_, layout_, cutoff,
-                                                   nodes, count, outcomes, rest, nullptr);
+  const double operations = relax(cutoff, nodes, count, outcomes, rest);
   if (settings_.programs == 0) return operations;
   for (int i = 0; i < count; ++i) {
     if (outcomes[i].fate != Fate::split || !std::isfinite(before[i] - cutoff)) continue;
@@ -200,6 +236,37 @@ double Boxes::bound(double cutoff, double* const* nodes, int count, Outcome* out
     const bool slow = nodes[i][0] - cutoff > kSlow * (before[i] - cutoff);
     const int few = slow ? kFewNeurons : kVeryFewNeurons;
     if (unstable(nodes[i]) <= few) finish(cutoff, nodes[i], outcomes[i], own, rest);
+  }
+  return operations;
+}
+
+// By float32, and by float64 where what is left is so little that its margins could decide.
+double Boxes::relax(double cutoff, double* const* nodes, int count, Outcome* outcomes,
+                    void* scratch) const {
+  if (!BoundTable::in_single(*model_, settings_))
+    return table_->bound(*model_, settings_)(*model_, settings_, layout_, cutoff, nodes,
+                                             count, outcomes, scratch, nullptr);
+  double operations = 0.0;
+  int places[2][kMostLanes], counts[2] = {0, 0};
+  for (int i = 0; i < count; ++i) {
+    const double near = kClose * model_->spread + kCloseNoise * model_->noise;
+    const int close = nodes[i][0] - cutoff <= near;
+    places[close][counts[close]++] = i;
+  }
+  Settings settings = settings_;
+  for (int close : {0, 1}) {
+    settings.single = !close;
+    const int most = table_->batch(*model_, settings);
+    for (int from = 0; from < counts[close]; from += most) {
+      const int* own = places[close] + from;
+      const int some = std::min(most, counts[close] - from);
+      double* boxes[kMostLanes];
+      Outcome found[kMostLanes];
+      for (int i = 0; i < some; ++i) boxes[i] = nodes[own[i]], found[i] = outcomes[own[i]];
+      operations += table_->bound(*model_, settings)(
+          *model_, settings, layout_, cutoff, boxes, some, found, scratch, nullptr);
+      for (int i = 0; i < some; ++i) outcomes[own[i]] = found[i];
+    }
   }
   return operations;
 }
@@ -221,8 +288,10 @@ void Boxes::finish(double cutoff, double* node, Outcome& outcome, Finisher& own,
   const Trace trace{own.low, own.high, own.scores};
   Outcome again;
   again.point = own.point;
-  table_->bound(*model_)(*model_, settings_, layout_, cutoff, &own.copy, 1, &again, scratch,
-                         &trace);
+  Settings one = settings_;
+  one.single = false;
+  table_->bound(*model_, one)(*model_, one, layout_, cutoff, &own.copy, 1, &again, scratch,
+                              &trace);
   // Ranges hold under the cut of the box only: what it excludes is below the cutoff. What
   // majorants of limits exclude is infeasible.
   outcome.dropped = std::max(outcome.dropped, again.dropped);

@@ -53,7 +53,7 @@ class Boxes : public Scheme {
   Boxes(std::shared_ptr<Model> model, const BoundTable* table, Settings settings,
         OutputRanges outputs, int learned);
   std::size_t stride() const override { return layout_.stride(); }
-  int batch() const override { return table_->lanes; }
+  int batch() const override { return table_->batch(*model_, settings_); }
   std::size_t scratch_bytes() const override;
   void root(double* node) const override;
   bool narrows() const override { return true; }
@@ -78,6 +78,9 @@ class Boxes : public Scheme {
   bool solved(double cutoff, const Ranges& ranges, Outcome& outcome, Finisher& own,
               void* scratch, double& most) const;
   int unstable(double* node) const;
+  bool tight() const;
+  double relax(double cutoff, double* const* nodes, int count, Outcome* outcomes,
+               void* scratch) const;
 
   Settings settings_;
   BoxLayout layout_;

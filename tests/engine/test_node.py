@@ -254,7 +254,7 @@ def test_forms_anchored_where_they_lean_stay_above_relu_and_fall(rng):
         c = (lines @ hc[..., None])[..., 0] + (plus @ (-low * steep)[..., None])[..., 0]
         value = c + np.abs(g).sum(axis=2)
         nothing = np.zeros_like(g), np.zeros_like(c)
-        g, c, best = anchor(
+        g, c, best, _ = anchor(
             FirstLayer(wr, hc, low, high), coefficients, nothing, (g, c), value
         )
         z = rng.uniform(-1, 1, size=(500, d))

@@ -17,7 +17,10 @@ NUMBER = re.compile(r"0x1p-\d+|[\d.]+(?:e-?\d+)?")
 ALONE = {
     "lanes and memory": {"kTile", "kWide", "kLanes", "kMostLanes", "kChunk",
                          "kMostHalfSpaces", "kDoubles"},
-    "what a template is compiled for": {"kSmooth", "kSeveral"},
+    "what a template is compiled for": {"kSmooth", "kSeveral", "kIsSingle"},
+    "float32, which the specification computes in float64":
+        {"kLargestSingle", "kLeastSlopeSingle", "kTie", "kLoosest", "kSmallShare",
+         "kClose", "kCloseNoise"},
     "NumPy has a name for it": {"kInfinity", "kRoot2", "kRoot2Pi"},
     "made of other constants": {"kUlps", "kAll"},
     "pivots, which HiGHS, the specification of programs, has not":

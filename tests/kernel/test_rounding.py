@@ -1,5 +1,6 @@
 """Bounds are proofs in exact arithmetic: compared with fractions, without any slack."""
 
+import itertools
 import math
 from fractions import Fraction
 from functools import cache, partial
@@ -27,6 +28,9 @@ from ennopt.result import Limits, Status
 from ennopt.run import Tools
 from oracles import canonical, random_ensemble, random_network
 
+PRECISIONS = pytest.mark.parametrize(
+    "settings", [NodeSettings(), NodeSettings(single=True)], ids=["double", "single"]
+)
 COMPILED = pytest.mark.skipif(kernel() is None, reason="the extension is not built")
 
 
@@ -107,8 +111,8 @@ def assert_exact(nodes, low, high, x, value, neurons):
 
 
 @WAYS
-def test_nodes_tell_the_truth_in_exact_arithmetic(way):
-    settings = NodeSettings()
+@PRECISIONS
+def test_nodes_tell_the_truth_in_exact_arithmetic(way, settings):
     for seed in range(12):
         rng = np.random.default_rng(seed)
         ensemble, domain = uneven_case(rng)
@@ -138,13 +142,15 @@ def test_nodes_tell_the_truth_in_exact_arithmetic(way):
 @pytest.mark.parametrize(("inputs", "depth", "width"), [
     (3, 8, 50), (3, 6, 12), (12, 2, 128),
 ])  # fmt: skip
-def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, inputs, depth, width):
+@PRECISIONS
+def test_deep_nodes_tell_the_truth_in_exact_arithmetic(
+    way, settings, inputs, depth, width
+):
     """Margins are those of the coefficients that occur, and still cover all rounding.
 
     Members that cancel leave nothing but rounding; a box of a few digits' width leaves
     no room for the relaxation to hide it.
     """
-    settings = NodeSettings()
     for seed in range(2):
         rng = np.random.default_rng(seed)
         net = random_network(rng, inputs, (width,) * depth, scale=1.0 + 0.2 * seed)
@@ -171,6 +177,49 @@ def test_deep_nodes_tell_the_truth_in_exact_arithmetic(way, inputs, depth, width
             assert_exact(nodes, low, high, exact, value, hidden)
             # And they are tight: no product of weights through all layers.
             assert float(Fraction(float(nodes.bound[0])) - value) < 1e-6
+
+
+@WAYS
+def test_float32_tells_the_truth_where_nothing_hides_its_rounding(way):
+    """Affine maps made of neurons that are on: bounds are exact but for rounding.
+
+    Neurons are centred where they are least, so that the kernel has to bound them.
+    """
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        d, widths = 2 + seed % 2, ((9, 8, 7), (30, 30, 30), (5,) * 6)[seed % 3]
+        lower = rng.normal(size=d) * 10.0 ** rng.integers(-2, 3)
+        upper = lower + rng.uniform(0.0, 1.0, d) * (1.0, 1e-5)[seed // 3]
+        corners = np.array(list(itertools.product(*zip(lower, upper, strict=True))))
+        weights, biases, y = [], [], corners
+        for width in widths:
+            w = rng.normal(size=(width, y.shape[1]))
+            h = y @ w.T
+            # Least at zero but for a little: on, to be proved, or just unstable.
+            below = 1e-7 * np.ptp(h, axis=0) * (np.arange(width) % 2)
+            biases.append(-h.min(axis=0) - below)
+            weights.append(w)
+            y = np.maximum(h + biases[-1], 0.0)
+        weights.append(rng.normal(size=(1, y.shape[1])))
+        biases.append(np.zeros(1))
+        ensemble = Ensemble((Network(tuple(weights), tuple(biases)),))
+        domain = Domain(lower, upper)
+        model = NodeModel(canonical(ensemble, domain))
+        bound = way(ensemble, domain, NodeSettings(single=True))
+        rows = Nodes.root(model).packed()
+        for _ in range(2):
+            rows, _, low, high = bound(rows, -np.inf)
+        nodes = Nodes.unpacked(rows, model)
+        for corner in corners:
+            exact = [Fraction(v) for v in corner.tolist()]
+            hidden = [
+                h
+                for network in model.networks
+                for layer in preactivations(network, exact)[:-1]
+                for h in layer
+            ]
+            value = value_at(ensemble, exact)
+            assert_exact(nodes, low, high, exact, value, hidden)
 
 
 def test_a_multiple_of_a_cut_that_overflows_proves_nothing():

@@ -39,6 +39,17 @@ ROUNDINGS_PER_SUM = 4
 ROUNDINGS_PER_LINE = 128
 """Roundings of lines, their mixes and the products of one neuron, generously."""
 
+UNIT_SINGLE = 2.0**-24
+"""Relative rounding of a float32 number."""
+
+LINE_INPUTS, LINE_ROUNDINGS = 16, 128
+"""Roundings of an anchored line in float32, times the range of its neuron: for each
+input, and in all. The neurons that a sum runs over come on top."""
+
+UNDERFLOW = 1e-28
+"""More than everything that underflows in a pass in float32, per coefficient and in
+all, if sizes and products of weights are at most 1e15."""
+
 UPWARD = 1.0 + 1e-12
 """Makes up for the rounding of a size itself."""
 
@@ -61,6 +72,15 @@ def relative_error(
     sums = sum(1 for _ in networks) + max(len(n.weights) for n in networks)
     roundings = per_term * (longest + inputs) + ROUNDINGS_PER_SUM * sums
     return (roundings + ROUNDINGS_PER_LINE) * UNIT
+
+
+def sum_error(network: Network) -> float:
+    """Relative rounding of the constants of a pass in float32.
+
+    Two terms for each neuron and output, and what concretising them takes.
+    """
+    terms = 2 * sum(len(b) for b in network.biases)
+    return (terms + 16 * network.num_inputs + 64) * UNIT_SINGLE
 
 
 def row_sizes(weights: Array, biases: Array, reach: Array) -> Array:

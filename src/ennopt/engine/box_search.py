@@ -71,6 +71,7 @@ class BoxSearch(Engine):
             row_slopes=self.row_slopes,
             vertex_lines=self.vertex_lines,
             output_lines=self.vertex_lines,
+            single=True,
         )
         return Boxes(settings, self.instruction_set)
 

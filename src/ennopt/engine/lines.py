@@ -176,13 +176,14 @@ def anchor(
     stable: tuple[Array, Array],
     form: tuple[Array, Array],
     value: Array,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, list[Array]]:
     """Improve forms by lines at points z that lean to where they are largest.
 
-    An input is undecided where z is near the middle. Arguments and result are those
-    of `at_vertex`.
+    An input is undecided where z is near the middle. Arguments are those of
+    `at_vertex`. Returns slopes, constants, values, and the constants of the forms that
+    were mixed in.
     """
-    g, c = form
+    (g, c), met = form, []
     mean = np.abs(g).mean(axis=2, keepdims=True)
     z = np.clip(LEAN_START * (g / np.maximum(mean, LEAST_SLOPE)), -1.0, 1.0)
     for k in range(1, LINE_PASSES + 1):
@@ -190,8 +191,9 @@ def anchor(
         signs = np.where(undecided, 0.0, np.where(z > 0.0, 1.0, -1.0))
         more, constant = anchored_lines(first, coefficients, signs, undecided)
         gnew, cnew = stable[0] + more, stable[1] + constant
+        met.append(cnew)
         g, c, value = mix(g, c, gnew, cnew, value)
         most = np.abs(gnew).max(axis=2, keepdims=True)
         z = z + (LEAN_STEP / k) * (gnew / np.maximum(most, LEAST_SLOPE))
         z = np.clip(z, -1.0, 1.0)
-    return g, c, value
+    return g, c, value, met

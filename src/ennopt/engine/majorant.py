@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ennopt.bounds.rounding import sum_error
 from ennopt.engine.concretise import HalfSpaces
 from ennopt.engine.lines import FirstLayer, at_vertex
 from ennopt.engine.nodes import (
@@ -24,6 +25,7 @@ from ennopt.engine.nodes import (
     States,
 )
 from ennopt.engine.relaxation import Layer, first_layer, later_layer
+from ennopt.engine.single import SinglePasses
 from ennopt.network import Array
 
 CROWDED_SHARE = 0.1
@@ -208,6 +210,7 @@ class Majorant(Sum[Layer]):
         model, network = self.model, self.model.networks[i]
         layers: list[Layer] = []
         first: FirstLayer | None = None
+        passes: SinglePasses | None = None
         for k, width in enumerate(network.hidden_widths):
             mine = slice(at, at + width)
             state, at = states[:, mine], at + width
@@ -216,6 +219,14 @@ class Majorant(Sum[Layer]):
                 layer, first = first_layer(
                     network, self.centre, self.radius, self.halves, errors[0], size,
                     state,
+                )  # fmt: skip
+                if settings.single:
+                    sums = max(sum_error(network) for network in model.networks)
+                    passes = SinglePasses(network, layer, first, errors[0], sums)
+            elif passes is not None:
+                layer = passes.later_layer(
+                    k, layers, first, self.halves, settings, size, state,
+                    self.crowded[:, None] & model.only_below[mine],
                 )  # fmt: skip
             else:
                 skip = self.crowded[:, None] & model.only_below[mine]

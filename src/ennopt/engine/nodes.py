@@ -47,6 +47,7 @@ class NodeSettings:
     output_lines: bool = True
     again: float = 0.8
     programs: int = 64
+    single: bool = False
 
 
 FUNCTIONS = frozenset({Feature.LIMITS, Feature.RISK, Feature.WEIGHTS, Feature.OUTPUTS})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,13 @@ from ennopt.engine.concretise import HalfSpaces, support
 from ennopt.engine.lines import FirstLayer, anchor
 from ennopt.engine.nodes import ON, Flags, NodeSettings, States
 from ennopt.network import Array, Network
+
+
+class Rounding(Protocol):
+    """What passes in float32 round, beside what coefficients of neurons do."""
+
+    def of(self, margin: Array, met: list[Array]) -> Array:
+        """The whole margin, given that of coefficients, and constants on the way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,20 +118,21 @@ def later_layer(
 def bound_rows(
     network: Network, k: int, layers: list[Layer], first: FirstLayer,
     halves: HalfSpaces, settings: NodeSettings, jacobian: Array,
-    errors: Sequence[Array],
+    errors: Sequence[Array], rounding: Rounding | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Bounds of all rows of layer k, rounding included, from the layers before it.
 
     `errors` are the rounding errors of each layer's rows per unit of their
-    coefficient. Returns low and high, (num_nodes, width), and the smear (num_nodes,
-    width, d).
+    coefficient, of all nodes alike or (num_nodes, width); `rounding` is what is
+    particular to float32. Returns low and high, (num_nodes, width), and the smear
+    (num_nodes, width, d).
     """
     count = len(halves.s)
     w, b = network.weights[k], network.biases[k]
     rows = np.concatenate([w, -w])  # the lower form is minus the upper form of -row
     form = np.broadcast_to(rows, (count, *rows.shape))
     c = np.broadcast_to(np.concatenate([b, -b]), (count, len(rows))).copy()
-    margin = np.broadcast_to(np.concatenate([errors[k]] * 2), c.shape).copy()
+    margin = np.broadcast_to(np.concatenate([errors[k]] * 2, axis=-1), c.shape).copy()
     signs = np.sign(np.concatenate([jacobian, -jacobian], axis=1))
     for s in range(k - 1, 0, -1):
         layer = layers[s]
@@ -133,12 +142,13 @@ def bound_rows(
         plus, minus = np.maximum(form, 0.0), np.minimum(form, 0.0)
         form = plus * layer.slope[:, None] + minus * under
         c += np.einsum("bri,bi->br", plus, layer.shift) + form @ network.biases[s]
-        margin += np.abs(form) @ errors[s]
+        margin += (np.abs(form) * errors[s][..., None, :]).sum(axis=2)
         form = form @ network.weights[s]
     alive = layers[0].on | layers[0].unstable
-    margin += np.abs(np.where(alive[:, None], form, 0.0)) @ errors[0]
-    g, c, value = lift(form, c, layers[0], first, halves, settings)
-    value = value + margin
+    form = np.where(alive[:, None], form, 0.0)
+    margin += (np.abs(form) * errors[0][..., None, :]).sum(axis=2)
+    g, value, met = lift(form, c, layers[0], first, halves, settings)
+    value = value + (margin if rounding is None else rounding.of(margin, met))
     n = len(w)
     return -value[:, n:], value[:, :n], np.abs(g[:, :n]) + np.abs(g[:, n:])
 
@@ -146,10 +156,11 @@ def bound_rows(
 def lift(
     coefficients: Array, c: Array, layer: Layer, first: FirstLayer, halves: HalfSpaces,
     settings: NodeSettings,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, list[Array]]:  # fmt: skip
     """From coefficients of the first layer's outputs to forms in the inputs.
 
-    Returns slopes times radius, values at the centre, and largest values on the node.
+    Returns slopes times radius, largest values on the node, and all values at the
+    centre that were met on the way.
     """
     fixed = np.where(layer.on[:, None], coefficients, 0.0)
     free = np.where(layer.unstable[:, None], coefficients, 0.0)
@@ -163,10 +174,10 @@ def lift(
     most, multipliers = support(g, halves)
     value = c + most
     if not settings.vertex_lines:
-        return g, c, value
+        return g, value, [c]
     # Forms plus the best multiples of the half-spaces are what the lines are fitted to.
     shift, _, gain = halves.combined(multipliers)
-    g, c, value = anchor(
+    g, _, value, met = anchor(
         first, free, (stable + shift, base + gain), (g + shift, c + gain), value
     )
-    return g - shift, c - gain, value
+    return g - shift, value, [c, *met]

@@ -101,7 +101,7 @@ class Boxes:
         # Functions of outputs behind other activations than ReLU are bounded in NumPy.
         compiled = problem.is_sum or problem.is_relu
         if module is None or plain or not compiled:
-            boxes = PlainBoxes(problem, self.settings)
+            boxes = PlainBoxes(problem, replace(self.settings, single=False))
             return PlainTree(problem, boxes, tolerance, journal)
         own = module.Settings()
         for name in NodeSettings.__slots__:
