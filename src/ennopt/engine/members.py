@@ -39,6 +39,10 @@ from ennopt.network import Array, Network
 MOST_NODES = 1500
 """Most nodes of the search in one member: its bound holds whenever it ends."""
 
+SEARCH_PRICE, AIM_PRICE = 50_000.0, 200_000.0
+"""What making a search and choosing slopes take, in nodes of a member, divided by the
+square of its neurons: a node takes about 20 ns times that square."""
+
 ACCURACY = 0.1
 """Share of the distance from the bound to the cutoff that all searches may leave."""
 
@@ -71,15 +75,18 @@ class Bundle:
     ----------
     bound
         What the best slopes so far prove.
-    nodes, limit
-        Nodes of all searches so far, and the most.
+    nodes
+        Nodes of all searches so far.
+    price, limit
+        The same with what else takes as long as so many nodes, and the most.
     ended
         Whether other slopes hardly help.
     """
 
     def __init__(self, slopes: Array) -> None:
         self.slopes, self.trial = slopes, slopes
-        self.bound, self.promise, self.nodes = math.inf, -math.inf, 0
+        self.bound, self.promise = math.inf, -math.inf
+        self.nodes, self.price = 0, 0.0
         self.radius, self.most, self.accuracy = FIRST_RADIUS, MOST_NODES, ACCURACY
         self.points: list[list[Array]] = [[] for _ in slopes]
         self.values: list[list[float]] = [[] for _ in slopes]
@@ -164,9 +171,10 @@ class Members:
         Nodes of the search at which nodes are tried the next time.
     closing
         Whether the last nodes that were tried could be closed.
-    spent, raced
-        Nodes of searches in the members so far, and when nodes were last left to the
-        tree for comparison.
+    nodes, price
+        Of all bundles so far.
+    raced
+        The price when nodes were last left to the tree for comparison.
     root
         The bundle of the whole domain, once there is one.
     """
@@ -180,9 +188,10 @@ class Members:
         self._signs = compiled_signs(problem, bounds, instruction_set, lines)
         self._low, self._high = bounds.flat()
         self._unstable = (self._low < 0.0) & (self._high > 0.0)
+        self._size = problem.num_neurons / len(problem.networks)
         self._first = np.cumsum([0, *(n.num_neurons for n in problem.networks)])
         self.due, self.closing = due, False
-        self.spent = self.raced = 0.0
+        self.nodes, self.price, self.raced = 0, 0.0, 0.0
         self.root: Bundle | None = None
 
     @staticmethod
@@ -208,7 +217,7 @@ class Members:
         steps
             How often slopes are tried, at most.
         nodes
-            Nodes of all searches after which no other slopes are tried.
+            The most that may be spent, as `Bundle.price`.
         stop
             Whether to give up.
         bundle
@@ -216,15 +225,19 @@ class Members:
         """
         bundle = Bundle(self._slopes(node, stop)) if bundle is None else bundle
         part = self._part(node)
-        bundle.limit = bundle.nodes + nodes
+        nodes_before, price_before = bundle.nodes, bundle.price
+        bundle.limit = bundle.price + nodes
         for _ in range(steps):
-            if bundle.ended or bundle.bound <= cutoff or bundle.nodes >= bundle.limit:
+            if bundle.ended or bundle.bound <= cutoff or bundle.price >= bundle.limit:
                 break
             if bundle.bound < math.inf:
                 bundle.aim(self._problem.domain.lower, self._problem.domain.upper)
+                bundle.price += AIM_PRICE / self._size**2
             if bundle.ended or stop():
                 break
             bundle.meet(self._bound(part, bundle, cutoff, stop), cutoff)
+        self.nodes += bundle.nodes - nodes_before
+        self.price += bundle.price - price_before
         return bundle
 
     def _slopes(self, node: Array, stop: Callable[[], bool]) -> Array:
@@ -340,7 +353,9 @@ class Members:
         for x in bundle.points[e][-2 * POINTS :]:
             if part.domain.contains(x):
                 tree.offer(x)
-        most = max(1.0, min(bundle.most, bundle.limit - bundle.nodes))
-        bundle.nodes += tree.explore(most, math.inf, math.inf, 1, 1)
+        most = max(1.0, min(bundle.most, bundle.limit - bundle.price))
+        count = tree.explore(most, math.inf, math.inf, 1, 1)
+        bundle.nodes += count
+        bundle.price += count + SEARCH_PRICE / self._size**2
         reach = room + float(np.abs(network.biases[-1]).sum())
         return tree.bound, reach, tree.points()[:POINTS]

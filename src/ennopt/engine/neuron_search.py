@@ -35,11 +35,12 @@ TIGHTENING_SHARE = 0.25
 """Share of the time left that the tightening of bounds may take."""
 
 
-NODES_BEFORE_MEMBERS = 4000
-"""Nodes before the members are searched by themselves for the first time. That is tried
-again when all nodes have doubled."""
+NODES_BEFORE_MEMBERS, USUAL_SIZE = 4000, 120
+"""Nodes before the members are searched by themselves for the first time, with so many
+neurons; the time of a node rises with their square. That is tried again when all nodes
+have doubled."""
 
-ROOT_SHARE, TRIAL_SHARE = 8.0, 4.0
+ROOT_SHARE, TRIAL_SHARE = 4.0, 2.0
 """Nodes of searches in the members each time, as shares of all nodes so far: for the
 bound of the root, and to find out whether open nodes can be closed."""
 
@@ -50,8 +51,8 @@ LATER_SHARE = 0.25
 """The same for the root, as a share of all such nodes, while open nodes are closed."""
 
 RACED = 4
-"""Open nodes that are left to the tree for comparison, whenever the nodes of searches
-in the members have doubled."""
+"""Open nodes that are left to the tree for comparison, before nodes are closed by the
+members and whenever what that took has doubled."""
 
 ROOT_STEPS, NODE_STEPS, NODE_NODES = 40, 9, 20_000
 """How often slopes are tried for the root and for a node, and most nodes for a node."""
@@ -159,29 +160,30 @@ class NeuronSearch(Engine):
         if search.members is None:
             search.members = Members(
                 run.problem, scheme.bounds, scheme.lines, self.instruction_set,
-                NODES_BEFORE_MEMBERS,
+                NODES_BEFORE_MEMBERS * (USUAL_SIZE / run.problem.num_neurons) ** 2,
             )  # fmt: skip
         members, before = search.members, search.nodes - search.begun
         while tree.open and run.nodes < nodes and run.ended() is None:
-            joint = before + run.nodes - members.spent
+            joint = before + run.nodes - members.nodes
             if joint < members.due:
                 most = min(nodes, run.nodes + members.due - joint)
                 Engine._search(self, search, most)
                 continue
             self._bound_by_members(
-                search, members, ROOT_SHARE * joint + LATER_SHARE * members.spent
+                search, members, ROOT_SHARE * joint + LATER_SHARE * members.price
             )
             most = math.inf if members.closing else TRIAL_SHARE * joint
             members.closing = self._close_by_members(search, members, most)
-            members.due = joint = before + run.nodes - members.spent
+            members.due = joint = before + run.nodes - members.nodes
             if not members.closing:
                 members.due *= 2.0
 
     def _bound_by_members(self, search: Search, members: Members, nodes: float) -> None:
         """The bound that searches in the members prove at the root."""
         run, cutoff = search.run, self._cutoff(search)
-        before = 0 if members.root is None else members.root.nodes
-        nodes = min(nodes - before, run.limits.nodes - run.nodes)
+        before = members.nodes
+        spent = 0.0 if members.root is None else members.root.price
+        nodes = min(nodes - spent, run.limits.nodes - run.nodes)
         if nodes <= 0.0:
             return
         with run.phase("members"):
@@ -189,8 +191,7 @@ class NeuronSearch(Engine):
                 np.zeros(0), cutoff, ROOT_STEPS, nodes, lambda: halted(run),
                 members.root,
             )  # fmt: skip
-        members.spent += members.root.nodes - before
-        run.count(members.root.nodes - before)
+        run.count(members.nodes - before)
         run.prove(members.root.bound)
 
     def _close_by_members(self, search: Search, members: Members, nodes: float) -> bool:
@@ -202,10 +203,11 @@ class NeuronSearch(Engine):
         """
         run, tree = search.run, search.tree
         assert tree is not None
-        tried = failures = count = 0
+        tried = failures = 0
+        price = 0.0
 
         def close(node: Array) -> None:
-            nonlocal tried, failures, count
+            nonlocal tried, failures, price
             cutoff, bound = self._cutoff(search), float(node[0])
             if bound > cutoff:
                 with run.phase("members"):
@@ -215,8 +217,7 @@ class NeuronSearch(Engine):
                         lambda: halted(run),
                     )  # fmt: skip
                 run.count(bundle.nodes)
-                members.spent += bundle.nodes
-                count += bundle.nodes
+                price += bundle.price
                 bound = min(bound, bundle.bound)
             tried += 1
             if bound <= cutoff:
@@ -227,12 +228,13 @@ class NeuronSearch(Engine):
             node[0] = bound
             self._divide(search, node, SPLIT_NODES)
 
-        self._each(search, TRIED, close, lambda: count >= nodes or 2 * failures > TRIED)
+        self._each(search, TRIED, close, lambda: price >= nodes or 2 * failures > TRIED)
         most_failures = tried // 2 if members.closing else tried // 4
         better = tried > 0 and failures <= most_failures
-        if better and count and members.spent >= 2.0 * members.raced:
-            members.raced = members.spent
-            most = math.ceil(count / tried / len(run.problem.networks) ** 2)
+        due = not members.closing or members.price >= 2.0 * members.raced
+        if better and price and due:
+            members.raced = members.price
+            most = math.ceil(price / tried / len(run.problem.networks) ** 2)
             closed = 0
 
             def race(node: Array) -> None:
