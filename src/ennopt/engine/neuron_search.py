@@ -176,7 +176,7 @@ class NeuronSearch(Engine):
             members.closing = self._close_by_members(search, members, most)
             members.due = joint = before + run.nodes - members.nodes
             if not members.closing:
-                members.due *= 2.0
+                members.due = max(2.0 * joint, joint + 1.0)
 
     def _bound_by_members(self, search: Search, members: Members, nodes: float) -> None:
         """The bound that searches in the members prove at the root."""
