@@ -38,6 +38,7 @@ namespace {
 #include "relaxation.hpp"
 #include "majorant.hpp"
 #include "duality.hpp"
+#include "passes.hpp"
 #include "program.hpp"
 #include "node.hpp"
 #include "single.hpp"

@@ -13,6 +13,7 @@ import numpy as np
 from ennopt import clock
 from ennopt.canonical import Canonical, Feature
 from ennopt.checkpoint import CheckpointError, State
+from ennopt.engine.members import Members
 from ennopt.engine.restore import RESTORED, restore_best
 from ennopt.engine.schemes import Scheme
 from ennopt.engine.slices import in_slices
@@ -62,6 +63,7 @@ class Search:
     look: float = math.inf  # how many of them there are when progress is looked at
     distance: float = math.inf  # between bound and value at the last look
     reserved: float = 0.0  # bytes that a search which waits for its turn keeps
+    members: Members | None = None  # of a search on neurons, once it makes use of them
 
     def plant(self, scheme: Scheme) -> Tree:
         """A tree of the whole domain, with the best point known."""
