@@ -21,6 +21,22 @@ whole box leaves no point that counts. No choice of a, of multiples or of weight
 risks can make that wrong; `ennopt.certificate.advice` makes them, and certificates
 bring them.
 
+**Lines of the first layer.** On a box ``x = centre + radius z`` with ``|z_p| <= 1`` a
+neuron of the first layer is ``h = c + v . z``. Write S for the sum of all ``|v_p|`` and
+``U = c + S`` for its largest value. Take any shares g_p between zero and one, and let T
+be the sum of all ``g_p |v_p|``. Then ``relu(h) - sum g_p v_p z_p`` is the larger of two
+linear functions, ``- sum g_p v_p z_p``, which is at most T, and ``h`` less the same
+sum, which is at most ``U - T``. With ``T = U / 2`` both are ``U / 2``. So
+
+    relu(h) <= sum g_p v_p z_p + U / 2     wherever sum g_p |v_p| = U / 2,
+
+and all these lines differ in their slopes alone. Which is lowest at a vertex, or where
+some inputs are anywhere? Give shares first to inputs that disagree with it (``v_p z_p <
+0``), then to those that may be anywhere, last to those that agree, until ``U / 2`` is
+used up. Where that would need shares beyond one, h is positive on the whole box and
+``relu(h) = h``; where U is negative, ``relu(h) = 0``. A mix of two valid bounds of a
+row is valid.
+
 **Rounding.** Let ``e = 2**-53``. A computed sum of n products is off by at most ``n e``
 times the sum of their absolute values, up to terms of order ``e**2``. We count what
 each step may move a majorant on the set, in units of e times
@@ -29,22 +45,34 @@ each step may move a majorant on the set, in units of e times
 
 where ``Y_j`` bounds the outputs of layer j on the whole set, and ``Y_0`` the absolute
 inputs. So ``m_j`` bounds ``|h_j|``, and no neuron's ends are taken beyond it.
-Coefficients a of rows of neurons are ``r s`` or ``r q`` with lines ``relu(h) <= s h +
-t`` and ``relu(h) >= q h``, and there ``r t <= 2 |a| m``.
 
 | step | units |
 |---|---|
-| coefficients ``r s``, and ``s W``, ``s b`` | 2 |
+| coefficients ``r s + r q``, and ``s W``, ``s b`` | 6 |
 | ``a W`` and ``a b``: sums of n, or of 2 n for rows of neurons | 4 n + 2 |
 | sums of ``r t``, for rows of neurons 2 n terms of at most 2 size | 4 n + 2 |
 | adding up L layers, and E outputs of members | 3 (L + E) |
 | the corner: products with centre and radius, which are rounded, too | 6 d + 12 |
 
+For rows of neurons the sizes are those of all pieces at once. Their coefficients are
+``r s`` or ``r q`` with lines ``relu(h) <= s h + t`` and ``relu(h) >= q h``, where s and
+q are at most one and t is at most m, or those of a line above. So ``|a_j|`` and
+``|r_j|`` are at most ``|a_(j+1)| |W_(j+1)|``, and the size of a row of layer k is at
+most ``C_k = m_k + |W_k| C_(k-1)``, without neurons that are off on the whole set. With
+lines of the first layer a row takes more steps, all of them in units of its size:
+
+| step | units |
+|---|---|
+| S, disagreeing and undecided parts: sums of d, their differences, and T | 12 d + 48 |
+| shares times r, and three products with weights | 4 n + 8 |
+| what differs from the lines before: slopes, and three sums of n constants | 8 n + 8 |
+| mixing, sums of d absolute slopes | 4 d + 24 |
+
 The margin is twice the sum, which pays for terms of order ``e**2`` and the rounding of
 the size itself. ``t`` is a product of a number with a rounded difference: off by a
-share of 2 e of itself. Numbers below the normal range are off by 2**-1075: times
-anything that a problem may hold (1e150), and summed over a million terms, that is below
-`FLOOR`, which every margin includes.
+share of 2 e of itself. Numbers below the normal range are off by 2**-1075, and
+denominators are at least 2**-1022: times anything that a problem may hold (1e150), and
+summed over a million terms, that is below `FLOOR`, which every margin includes.
 """
 
 from __future__ import annotations
@@ -75,6 +103,12 @@ LARGEST = 1e150
 
 FLOOR = 1e-150
 """Part of every margin: covers numbers too small to have relative precision."""
+
+LEAST = 2.0**-1022
+"""What is divided by is at least so much."""
+
+CACHED = 2**17
+"""Numbers in an array of rows of neurons, at most: more rows are bounded in turn."""
 
 STEPS = 1
 """Times that slopes and weights are chosen anew for a function."""
@@ -208,19 +242,28 @@ class Model:
         layers = max(len(s.weights) for s in stacks) + 1
         counted = 6 + 8 * longest + 3 * (layers + added) + 6 * lower.size + 12
         self.gamma = 2.0 * counted * UNIT
+        lines = 12 * longest + 16 * lower.size + 88
+        by_line = 2.0 * (counted + lines) * UNIT
         # Sizes need bounds of the outputs before, layer by layer, on the root.
         count = sum(len(b) for stack in stacks for b in stack.biases)
-        self.sizes, outputs = np.zeros(count), []
+        self.sizes, self.errors, outputs = np.zeros(count), np.zeros(count), []
+        root = Box(lower[None], upper[None], self.reach)
         self.low, self.high = np.zeros((1, count)), np.zeros((1, count))
         for stack in self.stacks:
-            before = self.reach
+            before, costs = self.reach, np.zeros_like(self.reach)
+            below: list[Layer] = []
             for k, own in enumerate(stack.columns):
-                size = np.abs(stack.weights[k]) @ before + np.abs(stack.biases[k])
+                absolute = np.abs(stack.weights[k])
+                size = absolute @ before + np.abs(stack.biases[k])
                 self.sizes[own] = size = size * (1.0 + 1e-9) + FLOOR
+                costs = size + absolute @ costs * (1.0 + 1e-9)
+                self.errors[own] = by_line * costs + FLOOR
                 self.low[:, own], self.high[:, own] = -size, size
-                root = lower[None], upper[None], self.low, self.high
-                self._bound_layer(stack, k, *root, None)
+                every = np.arange(size.size)
+                self._bound_layer(stack, k, below, root, self.low, self.high, every)
+                below.append(Layer(stack, k, below, root, self.low, self.high))
                 before = np.maximum(self.high[0, own], 0.0)
+                costs = np.where(before > 0.0, costs, 0.0)
             size = stack.row_sizes @ before + stack.shift_sizes
             outputs.append(size * (1.0 + 1e-9) + FLOOR)
         self.output_sizes = np.concatenate(outputs)
@@ -289,85 +332,191 @@ class Model:
         return slopes, constants + (self.gamma * size + FLOOR), passed
 
     def bound_neurons(
-        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut, every: bool
-    ) -> None:
-        """Narrow the ends of all neurons, (num_pieces, num_neurons), in place.
+        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut,
+        chosen: Flags,
+    ) -> None:  # fmt: skip
+        """Narrow the ends of neurons, (num_pieces, num_neurons), in place.
 
         They hold where the `cut` of each piece is not negative: only such points count.
-        Neurons whose sign is known on all pieces are left out, unless `every` is true.
+        Those that are not `chosen`, (num_neurons,), keep the ends that they have.
         """
+        box = Box(lower, upper, self.reach, cut)
         for stack in self.stacks:
-            for k in range(len(stack.weights)):
-                self._bound_layer(stack, k, lower, upper, low, high, cut, every)
+            layers: list[Layer] = []
+            for k, own in enumerate(stack.columns):
+                rows = np.flatnonzero(chosen[own])
+                self._bound_layer(stack, k, layers, box, low, high, rows)
+                if k + 1 < len(stack.weights):
+                    layers.append(Layer(stack, k, layers, box, low, high))
 
     def _bound_layer(
-        self, stack: Stack, k: int, lower: Array, upper: Array, low: Array, high: Array,
-        cut: Cut | None, every: bool = False,
+        self, stack: Stack, k: int, layers: Sequence[Layer], box: Box, low: Array,
+        high: Array, rows: npt.NDArray[np.intp],
+    ) -> None:  # fmt: skip
+        """Narrow the ends of some neurons of layer k, whose layers before are given."""
+        widest = max(max(w.shape) for w in stack.weights)
+        some = max(1, CACHED // (len(low) * widest))
+        for start in range(0, rows.size, some):
+            part = rows[start : start + some]
+            places, count = stack.columns[k].start + part, part.size
+            w, b = stack.weights[k][part], stack.biases[k][part]
+            # A lower bound of a row is an upper one of minus the row.
+            r, c = np.concatenate([w, -w])[:, None], np.concatenate([b, -b])[:, None]
+            top = box.tops(r, c, layers) + np.tile(self.errors[places], 2)[:, None]
+            # What overflowed is no number, and the ends stay.
+            high[:, places] = np.fmin(high[:, places], top[:count].T)
+            low[:, places] = np.fmax(low[:, places], -top[count:].T)
+
+
+class Box:
+    """The boxes of pieces in units of their own, ``x = centre + radius z``.
+
+    Parameters
+    ----------
+    lower, upper
+        Corners, (num_pieces, num_inputs).
+    reach
+        Largest absolute inputs, (num_inputs,).
+    cut
+        A half-space of each piece; ``None`` for none.
+    """
+
+    def __init__(
+        self, lower: Array, upper: Array, reach: Array, cut: Cut | None = None
+    ) -> None:
+        self.centre, self.radius = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        a, s = cut or (np.zeros_like(lower), np.zeros(len(lower)))
+        self.steep = a * self.radius
+        self.side = np.einsum("bp,bp->b", a, self.centre) + s
+        self.sharp = cut is not None and advice.sharp(reach.size)
+        units = (16.0 * reach.size + 48.0) * UNIT
+        self.spread = units * (np.abs(a) @ reach + np.abs(s))
+
+    def tops(self, r: Array, c: Array, layers: Sequence[Layer]) -> Array:
+        """Maxima of rows on the pieces, where the cut holds, (num_rows, num_pieces).
+
+        Rows are coefficients (num_rows, 1, width) of the outputs of the last of the
+        layers before them, or of the inputs, and constants (num_rows, 1). What rounding
+        moves is not included, but for that of the cut.
+        """
+        if layers:
+            r = r[..., layers[-1].alive]
+            for layer in layers[:0:-1]:
+                r, c = layer.back(r, c)
+            g, c = layers[0].back(r, c)
+        else:
+            g, c = r * self.radius, c + r[:, 0] @ self.centre.T
+        top = c + _length(g)
+        by = advice.multiple_for_rows(g, self.steep, self.side)
+        by = np.where(np.isfinite(by) & (by > 0.0), by, 0.0)
+        g, c = g + by[:, :, None] * self.steep, c + by * self.side
+        moved = c + _length(g)
+        if layers and self.sharp:
+            moved = layers[0].sharpened(r, g, c, moved)
+        return np.asarray(np.fmin(top, moved + (self.spread * by + FLOOR)))
+
+
+class Layer:
+    """Lines of a layer's neurons on pieces, for rows of the layers after it.
+
+    Neurons that are off on all pieces are left out; `alive` are the others.
+
+    Parameters
+    ----------
+    stack, k
+        Which layer.
+    layers
+        Those before it.
+    box
+        Of the pieces.
+    low, high
+        Ends of all neurons, (num_pieces, num_neurons).
+    """
+
+    def __init__(
+        self, stack: Stack, k: int, layers: Sequence[Layer], box: Box, low: Array,
+        high: Array,
     ) -> None:  # fmt: skip
         own = stack.columns[k]
-        unstable = (low[:, own] < 0.0) & (high[:, own] > 0.0)
-        rows = np.flatnonzero(unstable.any(axis=0) | every)
-        if not rows.size:
-            return
-        w, b = stack.weights[k][rows], stack.biases[k][rows]
-        places, count = own.start + rows, rows.size
-        g, constants = (
-            np.concatenate([w, -w])[:, None],
-            np.concatenate([b, -b])[:, None],
-        )
-        size = np.tile(self.sizes[places], 2)[:, None]
-        for j in range(k - 1, -1, -1):
-            alive = np.flatnonzero((high[:, stack.columns[j]] > 0.0).any(axis=0))
-            before, g = stack.columns[j].start + alive, g[..., alive]
-            s, t, q = upper_lines(low[:, before], high[:, before])
-            layer = np.column_stack([stack.weights[j], stack.biases[j]])[alive]
-            m, above = self.sizes[before], np.maximum(g, 0.0)
-            if len(g[0]) == 1:  # rows of the layer itself: the same on all pieces
-                both = (
-                    np.concatenate([s.T, q.T])[:, :, None]
-                    * np.tile(layer, (2, 1))[:, None]
-                )
-                both[: alive.size, :, -1] += t.T
-                signed = np.concatenate([above, g - above], axis=2)[:, 0]
-                flat = both.reshape(2 * alive.size, len(s) * layer.shape[1])
-                g = (signed @ flat).reshape(2 * count, len(s), layer.shape[1])
-                size = size + np.abs(signed) @ np.concatenate([(s * m).T, (q * m).T])
-            else:
-                a = above * s + (g - above) * q
-                size = size + np.abs(a) @ m
-                constants = constants + np.einsum("rbn,bn->rb", above, t)
-                g = a @ layer
-            constants, g = constants + g[..., -1], g[..., :-1]
-        top = self._row_tops(g, 0.5 * (lower + upper), 0.5 * (upper - lower), cut)
-        top = top + constants + (self.gamma * size + FLOOR)
-        high[:, places] = np.minimum(high[:, places], top[:count].T)
-        low[:, places] = np.maximum(low[:, places], -top[count:].T)
+        self.alive = np.flatnonzero((high[:, own] > 0.0).any(axis=0))
+        low, high = low[:, own][:, self.alive], high[:, own][:, self.alive]
+        self.s, self.t, self.q = upper_lines(low, high)
+        self.weights, biases = stack.weights[k][self.alive], stack.biases[k][self.alive]
+        self.radius = None if layers else box.radius
+        if layers:
+            self.weights = self.weights[:, layers[-1].alive]
+            self.at = np.broadcast_to(biases, low.shape)
+        else:
+            self.at = box.centre @ self.weights.T + biases
+            self.absolute = np.abs(self.weights)
+            self.open = ((low < 0.0) & (high > 0.0)).astype(np.float64)
+            self.size = box.radius @ self.absolute.T
+            half = np.maximum(0.5 * (self.at + self.size), self.at)
+            self.half = np.maximum(half, 0.0)
 
-    def _row_tops(
-        self, g: Array, centre: Array, radius: Array, cut: Cut | None
-    ) -> Array:
-        """Maxima of rows (num_rows, num_pieces or 1, num_inputs) on the pieces.
+    def back(self, r: Array, c: Array) -> tuple[Array, Array]:
+        """Rows of the outputs as rows of what comes before, (num_rows, num_pieces, n).
 
-        Where the cut holds, that is: a multiple of it is added if this lowers them.
+        Before the first layer come the inputs, in units of the box.
         """
-        middle, scaled = np.einsum("rbp,bp->rb", *_fit(g, centre)), g * radius
-        top = middle + np.abs(scaled).sum(axis=2)
-        if cut is None:
-            return np.asarray(top)
-        a, s = cut
-        steep, side = a * radius, np.einsum("bp,bp->b", a, centre) + s
-        by = advice.multiple_for_rows(scaled, steep, side)
-        by = np.where(np.isfinite(by) & (by > 0.0), by, 0.0)
-        scaled += by[:, :, None] * steep
-        units = (12.0 * self.reach.size + 32.0) * UNIT
-        sizes = np.abs(a) @ self.reach + np.abs(s)
-        moved = middle + by * side + np.abs(scaled).sum(axis=2)
-        # What overflowed is no number, and the plain maximum is taken.
-        return np.asarray(np.fmin(top, moved + (units * by * sizes + FLOOR)))
+        above = np.maximum(r, 0.0)
+        if len(r[0]) == 1:  # the same on all pieces: one product for all of them
+            both = np.concatenate([self.s.T, self.q.T])
+            shifts = both * np.tile(self.at.T, (2, 1))
+            shifts[: self.alive.size] += self.t.T
+            flat = both[:, :, None] * np.tile(self.weights, (2, 1))[:, None]
+            signed = np.concatenate([above, r - above], axis=2)[:, 0]
+            g = signed @ flat.reshape(len(both), both.shape[1] * self.weights.shape[1])
+            g = g.reshape(len(r), both.shape[1], self.weights.shape[1])
+            c = c + signed @ shifts
+        else:
+            c = c + np.einsum("rbn,bn->rb", above, self.t)
+            above *= self.s - self.q
+            above += r * self.q
+            g, c = above @ self.weights, c + np.einsum("rbn,bn->rb", above, self.at)
+        return (g if self.radius is None else g * self.radius), c
+
+    def sharpened(self, r: Array, g: Array, c: Array, top: Array) -> Array:
+        """Lower maxima of rows by lines that are exact where the rows are largest.
+
+        `r` are coefficients of the outputs of this first layer, ``g . z + c`` what
+        other lines make of them, and `top` the maxima of that.
+        """
+        assert self.radius is not None
+        above = np.maximum(r, 0.0) * self.open
+        below = r * self.open - above
+        # The rows without unstable neurons, then the same with other lines of these.
+        fixed = g - (above * self.s + below * self.q) @ self.weights * self.radius
+        more = c + np.einsum("rbn,bn->rb", above, self.half - self.s * self.at - self.t)
+        more -= np.einsum("rbn,bn->rb", below, self.q * self.at)
+        signs = advice.signs(g)
+        undecided = signs == 0.0
+        towards = (signs * self.radius) @ self.weights.T
+        wide = (undecided * self.radius) @ self.absolute.T
+        against = 0.5 * (self.size - wide - towards)
+        rest = self.half - against
+        with np.errstate(over="ignore"):
+            first = np.minimum(self.half / np.maximum(against, LEAST), 1.0)
+            last = (rest - wide) / np.maximum(self.size - wide - against, LEAST)
+            rest /= np.maximum(wide, LEAST)
+        first *= above
+        last = np.clip(last, 0.0, 1.0) * above
+        rest = np.clip(rest, 0.0, 1.0) * above
+        below *= towards > -self.at  # any slope of a line below, zero or one
+        more += np.einsum("rbn,bn->rb", below, self.at)
+        slopes = (0.5 * (first + last) + below) @ self.weights
+        slopes -= signs * ((0.5 * (first - last)) @ self.absolute)
+        slopes = np.where(undecided, (rest + below) @ self.weights, slopes)
+        change, raised = fixed + slopes * self.radius - g, more - c
+        for share in advice.SHARES:
+            moved = c + share * raised + _length(g + share * change)
+            top = np.fmin(top, moved)
+        return top
 
 
-def _fit(g: Array, centre: Array) -> tuple[Array, Array]:
-    return np.broadcast_to(g, (len(g), *centre.shape)), centre
+def _length(g: Array) -> Array:
+    """Sums of absolute values, (num_rows, num_pieces)."""
+    return np.asarray(np.abs(g) @ np.ones(g.shape[2]))
 
 
 def _line(r: Array, a: Array, low: Array, high: Array) -> Array:
@@ -453,6 +602,7 @@ class Prover:
         self.levels = [float(level) for level in levels]
         self.rows, sides = domain.half_spaces()
         self.row_sides = -sides
+        self.needed = advice.needed(model, self.functions)
 
     def root(self) -> Pieces:
         """The whole set."""
@@ -489,15 +639,17 @@ class Prover:
         """Which pieces are proved; the others are made smaller, in place.
 
         If `every`, neurons whose sign is known are bounded, too: where signs are held,
-        their ends may cross.
+        or were found where other points counted, their ends may cross.
 
         Also returns bounds of the objective, points where its majorants are largest,
         and a score for each input, the largest being the one to split: all advice.
         """
         proved = self._clip(pieces)
         deep = self._deepest(pieces)
+        open_ = (pieces.low < 0.0) & (pieces.high > 0.0)
+        chosen = open_.any(axis=0) & self.needed | every
         ends = pieces.low, pieces.high
-        self.model.bound_neurons(pieces.lower, pieces.upper, *ends, deep, every)
+        self.model.bound_neurons(pieces.lower, pieces.upper, *ends, deep, chosen)
         # Ends hold where points count. If two ends cross, no such point is left.
         proved |= np.any(pieces.low > pieces.high, axis=1)
         points, scores = pieces.lower.copy(), np.zeros_like(pieces.lower)
@@ -517,7 +669,8 @@ class Prover:
         part, function, level = pieces[left], self.functions[k], self.levels[k]
         best, points = np.full(left.size, np.inf), part.lower.copy()
         s, _, q = upper_lines(part.low, part.high)
-        outputs, _, _ = self.model.forward(0.5 * (part.lower + part.upper))
+        outputs, _, signs = self.model.forward(0.5 * (part.lower + part.upper))
+        q = np.where(self.needed | (s == 0.0) | (s == 1.0), q, signs)
         weights, scores = function.respond(outputs), np.zeros_like(part.lower)
         going = np.arange(left.size)
         for step in range(1 + STEPS):
@@ -532,7 +685,7 @@ class Prover:
             constants += self._risk_margin(function)
             top, corner = self._top(slopes, constants, rest)
             if step == 0:
-                scores = advice.scores(self.model, rest, found[2])
+                scores = advice.scores(self.model, rest, found[2], self.needed)
             better = top < best[going]
             places = going[better]
             best[places], points[places] = top[better], corner[better]
@@ -548,7 +701,8 @@ class Prover:
             outputs, _, signs = self.model.forward(corner[stays])
             share, s, q, weights = 1.0 / (step + 2), s[stays], q[stays], weights[stays]
             free = (part.low[going] < 0.0) & (part.high[going] > 0.0)
-            q = q + np.where(free, share * (signs - q), 0.0)
+            moves = np.where(self.needed, share, 1.0)
+            q = q + np.where(free, moves * (signs - q), 0.0)
             weights = weights + share * (function.respond(outputs) - weights)
         return best, points, scores
 
