@@ -28,11 +28,10 @@ from ennopt.certificate.core import (
     Model,
     Pieces,
     Prover,
-    Stack,
     each_alone,
     functions_of,
-    upper_lines,
 )
+from ennopt.certificate.lines import Stack, upper_lines
 from ennopt.certificate.record import CHORD, OWN, STEEP, Certificate, Lemma, Tree
 from ennopt.certificate.words import Names, claim_words
 from ennopt.domain import Domain

@@ -21,22 +21,6 @@ whole box leaves no point that counts. No choice of a, of multiples or of weight
 risks can make that wrong; `ennopt.certificate.advice` makes them, and certificates
 bring them.
 
-**Lines of the first layer.** On a box ``x = centre + radius z`` with ``|z_p| <= 1`` a
-neuron of the first layer is ``h = c + v . z``. Write S for the sum of all ``|v_p|`` and
-``U = c + S`` for its largest value. Take any shares g_p between zero and one, and let T
-be the sum of all ``g_p |v_p|``. Then ``relu(h) - sum g_p v_p z_p`` is the larger of two
-linear functions, ``- sum g_p v_p z_p``, which is at most T, and ``h`` less the same
-sum, which is at most ``U - T``. With ``T = U / 2`` both are ``U / 2``. So
-
-    relu(h) <= sum g_p v_p z_p + U / 2     wherever sum g_p |v_p| = U / 2,
-
-and all these lines differ in their slopes alone. Which is lowest at a vertex, or where
-some inputs are anywhere? Give shares first to inputs that disagree with it (``v_p z_p <
-0``), then to those that may be anywhere, last to those that agree, until ``U / 2`` is
-used up. Where that would need shares beyond one, h is positive on the whole box and
-``relu(h) = h``; where U is negative, ``relu(h) = 0``. A mix of two valid bounds of a
-row is valid.
-
 **Rounding.** Let ``e = 2**-53``. A computed sum of n products is off by at most ``n e``
 times the sum of their absolute values, up to terms of order ``e**2``. We count what
 each step may move a majorant on the set, in units of e times
@@ -86,6 +70,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.certificate import advice
+from ennopt.certificate.lines import (
+    FLOOR,
+    UNIT,
+    Box,
+    Cut,
+    Layer,
+    Stack,
+    largest_error,
+    upper_lines,
+)
 from ennopt.domain import Domain
 from ennopt.network import Array
 from ennopt.problem import Combination, Problem
@@ -93,43 +87,17 @@ from ennopt.risk import Worst
 from ennopt.weighting import Weighting
 
 Flags = npt.NDArray[np.bool_]
-Cut = tuple[Array, Array]
 Lines = Callable[[slice, Array], Array]
 """Slopes a of some neurons for their coefficients, (num_pieces, num_neurons) both."""
 
-UNIT = 2.0**-53
 LARGEST = 1e150
 """Numbers beyond this are refused: `FLOOR` would not cover what underflows."""
-
-FLOOR = 1e-150
-"""Part of every margin: covers numbers too small to have relative precision."""
-
-LEAST = 2.0**-1022
-"""What is divided by is at least so much."""
 
 CACHED = 2**17
 """Numbers in an array of rows of neurons, at most: more rows are bounded in turn."""
 
 STEPS = 1
 """Times that slopes and weights are chosen anew for a function."""
-
-
-@dataclass(slots=True, eq=False)
-class Stack:
-    """Hidden layers, (width, width before) and (width,), and the outputs over them.
-
-    Outputs are rows of coefficients (num_outputs, width) and constants, and the same
-    with absolute values everywhere: what cancels leaves its rounding. `columns` says
-    where the neurons of each layer stand among all neurons.
-    """
-
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
-    rows: Array
-    shifts: Array
-    row_sizes: Array
-    shift_sizes: Array
-    columns: tuple[slice, ...] = ()
 
 
 def functions_of(problem: Problem) -> tuple[list[Stack], list[Weighting], int]:
@@ -242,8 +210,7 @@ class Model:
         layers = max(len(s.weights) for s in stacks) + 1
         counted = 6 + 8 * longest + 3 * (layers + added) + 6 * lower.size + 12
         self.gamma = 2.0 * counted * UNIT
-        lines = 12 * longest + 16 * lower.size + 88
-        by_line = 2.0 * (counted + lines) * UNIT
+        by_line = self.gamma + 2.0 * (12 * longest + 16 * lower.size + 88) * UNIT
         # Sizes need bounds of the outputs before, layer by layer, on the root.
         count = sum(len(b) for stack in stacks for b in stack.biases)
         self.sizes, self.errors, outputs = np.zeros(count), np.zeros(count), []
@@ -324,7 +291,7 @@ class Model:
             for j in range(len(stack.weights) - 1, -1, -1):
                 own = stack.columns[j]
                 passed[:, own], a = r, lines(own, r)
-                t = _line(r, a, low[:, own], high[:, own])
+                t = largest_error(r, a, low[:, own], high[:, own])
                 constants += t.sum(axis=1) + a @ stack.biases[j]
                 size += np.abs(a) @ self.sizes[own] + np.abs(t).sum(axis=1)
                 r = a @ stack.weights[j]
@@ -366,175 +333,6 @@ class Model:
             # What overflowed is no number, and the ends stay.
             high[:, places] = np.fmin(high[:, places], top[:count].T)
             low[:, places] = np.fmax(low[:, places], -top[count:].T)
-
-
-class Box:
-    """The boxes of pieces in units of their own, ``x = centre + radius z``.
-
-    Parameters
-    ----------
-    lower, upper
-        Corners, (num_pieces, num_inputs).
-    reach
-        Largest absolute inputs, (num_inputs,).
-    cut
-        A half-space of each piece; ``None`` for none.
-    """
-
-    def __init__(
-        self, lower: Array, upper: Array, reach: Array, cut: Cut | None = None
-    ) -> None:
-        self.centre, self.radius = 0.5 * (lower + upper), 0.5 * (upper - lower)
-        a, s = cut or (np.zeros_like(lower), np.zeros(len(lower)))
-        self.steep = a * self.radius
-        self.side = np.einsum("bp,bp->b", a, self.centre) + s
-        self.sharp = cut is not None and advice.sharp(reach.size)
-        units = (16.0 * reach.size + 48.0) * UNIT
-        self.spread = units * (np.abs(a) @ reach + np.abs(s))
-
-    def tops(self, r: Array, c: Array, layers: Sequence[Layer]) -> Array:
-        """Maxima of rows on the pieces, where the cut holds, (num_rows, num_pieces).
-
-        Rows are coefficients (num_rows, 1, width) of the outputs of the last of the
-        layers before them, or of the inputs, and constants (num_rows, 1). What rounding
-        moves is not included, but for that of the cut.
-        """
-        if layers:
-            r = r[..., layers[-1].alive]
-            for layer in layers[:0:-1]:
-                r, c = layer.back(r, c)
-            g, c = layers[0].back(r, c)
-        else:
-            g, c = r * self.radius, c + r[:, 0] @ self.centre.T
-        top = c + _length(g)
-        by = advice.multiple_for_rows(g, self.steep, self.side)
-        by = np.where(np.isfinite(by) & (by > 0.0), by, 0.0)
-        g, c = g + by[:, :, None] * self.steep, c + by * self.side
-        moved = c + _length(g)
-        if layers and self.sharp:
-            moved = layers[0].sharpened(r, g, c, moved)
-        return np.asarray(np.fmin(top, moved + (self.spread * by + FLOOR)))
-
-
-class Layer:
-    """Lines of a layer's neurons on pieces, for rows of the layers after it.
-
-    Neurons that are off on all pieces are left out; `alive` are the others.
-
-    Parameters
-    ----------
-    stack, k
-        Which layer.
-    layers
-        Those before it.
-    box
-        Of the pieces.
-    low, high
-        Ends of all neurons, (num_pieces, num_neurons).
-    """
-
-    def __init__(
-        self, stack: Stack, k: int, layers: Sequence[Layer], box: Box, low: Array,
-        high: Array,
-    ) -> None:  # fmt: skip
-        own = stack.columns[k]
-        self.alive = np.flatnonzero((high[:, own] > 0.0).any(axis=0))
-        low, high = low[:, own][:, self.alive], high[:, own][:, self.alive]
-        self.s, self.t, self.q = upper_lines(low, high)
-        self.weights, biases = stack.weights[k][self.alive], stack.biases[k][self.alive]
-        self.radius = None if layers else box.radius
-        if layers:
-            self.weights = self.weights[:, layers[-1].alive]
-            self.at = np.broadcast_to(biases, low.shape)
-        else:
-            self.at = box.centre @ self.weights.T + biases
-            self.absolute = np.abs(self.weights)
-            self.open = ((low < 0.0) & (high > 0.0)).astype(np.float64)
-            self.size = box.radius @ self.absolute.T
-            half = np.maximum(0.5 * (self.at + self.size), self.at)
-            self.half = np.maximum(half, 0.0)
-
-    def back(self, r: Array, c: Array) -> tuple[Array, Array]:
-        """Rows of the outputs as rows of what comes before, (num_rows, num_pieces, n).
-
-        Before the first layer come the inputs, in units of the box.
-        """
-        above = np.maximum(r, 0.0)
-        if len(r[0]) == 1:  # the same on all pieces: one product for all of them
-            both = np.concatenate([self.s.T, self.q.T])
-            shifts = both * np.tile(self.at.T, (2, 1))
-            shifts[: self.alive.size] += self.t.T
-            flat = both[:, :, None] * np.tile(self.weights, (2, 1))[:, None]
-            signed = np.concatenate([above, r - above], axis=2)[:, 0]
-            g = signed @ flat.reshape(len(both), both.shape[1] * self.weights.shape[1])
-            g = g.reshape(len(r), both.shape[1], self.weights.shape[1])
-            c = c + signed @ shifts
-        else:
-            c = c + np.einsum("rbn,bn->rb", above, self.t)
-            above *= self.s - self.q
-            above += r * self.q
-            g, c = above @ self.weights, c + np.einsum("rbn,bn->rb", above, self.at)
-        return (g if self.radius is None else g * self.radius), c
-
-    def sharpened(self, r: Array, g: Array, c: Array, top: Array) -> Array:
-        """Lower maxima of rows by lines that are exact where the rows are largest.
-
-        `r` are coefficients of the outputs of this first layer, ``g . z + c`` what
-        other lines make of them, and `top` the maxima of that.
-        """
-        assert self.radius is not None
-        above = np.maximum(r, 0.0) * self.open
-        below = r * self.open - above
-        # The rows without unstable neurons, then the same with other lines of these.
-        fixed = g - (above * self.s + below * self.q) @ self.weights * self.radius
-        more = c + np.einsum("rbn,bn->rb", above, self.half - self.s * self.at - self.t)
-        more -= np.einsum("rbn,bn->rb", below, self.q * self.at)
-        signs = advice.signs(g)
-        undecided = signs == 0.0
-        towards = (signs * self.radius) @ self.weights.T
-        wide = (undecided * self.radius) @ self.absolute.T
-        against = 0.5 * (self.size - wide - towards)
-        rest = self.half - against
-        with np.errstate(over="ignore"):
-            first = np.minimum(self.half / np.maximum(against, LEAST), 1.0)
-            last = (rest - wide) / np.maximum(self.size - wide - against, LEAST)
-            rest /= np.maximum(wide, LEAST)
-        first *= above
-        last = np.clip(last, 0.0, 1.0) * above
-        rest = np.clip(rest, 0.0, 1.0) * above
-        below *= towards > -self.at  # any slope of a line below, zero or one
-        more += np.einsum("rbn,bn->rb", below, self.at)
-        slopes = (0.5 * (first + last) + below) @ self.weights
-        slopes -= signs * ((0.5 * (first - last)) @ self.absolute)
-        slopes = np.where(undecided, (rest + below) @ self.weights, slopes)
-        change, raised = fixed + slopes * self.radius - g, more - c
-        for share in advice.SHARES:
-            moved = c + share * raised + _length(g + share * change)
-            top = np.fmin(top, moved)
-        return top
-
-
-def _length(g: Array) -> Array:
-    """Sums of absolute values, (num_rows, num_pieces)."""
-    return np.asarray(np.abs(g) @ np.ones(g.shape[2]))
-
-
-def _line(r: Array, a: Array, low: Array, high: Array) -> Array:
-    """The largest ``r relu(h) - a h`` on ``low <= h <= high``, rounded up."""
-    at_low = np.where(low > 0.0, r - a, -a) * low
-    at_high = np.where(high > 0.0, r - a, -a) * high
-    most = np.maximum(at_low, at_high)
-    most = np.where((low < 0.0) & (high > 0.0), np.maximum(most, 0.0), most)
-    return np.asarray(most + 4.0 * UNIT * np.abs(most))
-
-
-def upper_lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """``relu(h) <= s h + t``, and ``relu(h) >= q h``: any q in [0, 1] will do."""
-    positive, negative = np.maximum(high, 0.0), np.maximum(-low, 0.0)
-    width = positive + negative
-    s = positive / np.where(width > 0.0, width, 1.0)
-    t = _line(np.ones_like(s), s, low, high)
-    return s, np.maximum(t, 0.0), (positive > negative).astype(np.float64)
 
 
 @dataclass(slots=True, eq=False)
@@ -670,7 +468,7 @@ class Prover:
         best, points = np.full(left.size, np.inf), part.lower.copy()
         s, _, q = upper_lines(part.low, part.high)
         outputs, _, signs = self.model.forward(0.5 * (part.lower + part.upper))
-        q = np.where(self.needed | (s == 0.0) | (s == 1.0), q, signs)
+        q = np.where(self.needed | (s == q), q, signs)
         weights, scores = function.respond(outputs), np.zeros_like(part.lower)
         going = np.arange(left.size)
         for step in range(1 + STEPS):
@@ -701,8 +499,7 @@ class Prover:
             outputs, _, signs = self.model.forward(corner[stays])
             share, s, q, weights = 1.0 / (step + 2), s[stays], q[stays], weights[stays]
             free = (part.low[going] < 0.0) & (part.high[going] > 0.0)
-            moves = np.where(self.needed, share, 1.0)
-            q = q + np.where(free, moves * (signs - q), 0.0)
+            q = q + free * np.where(self.needed, share, 1.0) * (signs - q)
             weights = weights + share * (function.respond(outputs) - weights)
         return best, points, scores
 
