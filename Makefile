@@ -125,7 +125,8 @@ fuzz: $(VENV)/test
 # Size of certificates, and the checker's time beside the search's. NOTE as below.
 bench-certificates: $(VENV)/test
 	$(BIN)/python benchmarks/certificates.py experiments/instances \
-	  --only '*_e3_L2_n20_*' '*_e5_L2_n20_*' '[bps]*_e3_L4_n20_*' 'concrete_e3_L4_n20_*' \
+	  --only '*_e[35]_L2_n20_*' '*_e3_L2_n40_*' '[bps]*_e5_L2_n40_*' 'concrete_e5_L2_n40_*' \
+  '[bps]*_e[35]_L4_*' 'concrete_e[35]_L4_n20_*' 'concrete_e3_L4_n40_*' \
 	  --note "$(NOTE)" --out benchmarks/certificates.md
 
 # Other packages beside ours, on the ensembles of ONLY. NOTE is a sentence about the machine

@@ -18,19 +18,25 @@ from ennopt.certificate.record import Certificate
 from ennopt.run import matrix_threads
 
 
+def least(run):
+    """What a function returns, and its least processor time of some runs."""
+    times = []
+    while len(times) < 5 and sum(times) < 1.0:
+        start = time.process_time()
+        found = run()
+        times.append(time.process_time() - start)
+    return found, min(times)
+
+
 def measured(path, file):
     """A row of the table for one ensemble."""
     model = ennopt.load(path)
-    start = time.process_time()
-    answer = ennopt.maximize(model, method="box", threads=1)
-    search = time.process_time() - start
+    answer, search = least(lambda: ennopt.maximize(model, method="box", threads=1))
     ennopt.maximize(model, method="box", threads=1, certificate=file)
     claim = Certificate.read(file, model)
     leaves = claim.tree.leaves
-    start = time.process_time()
     with matrix_threads(1):
-        verdict = check(claim)
-    taken = time.process_time() - start
+        verdict, taken = least(lambda: check(claim))
     size = file.stat().st_size
     cells = (
         path.stem, f"{answer.nodes:,}", f"{leaves:,}", f"{size:,}",
@@ -44,7 +50,8 @@ HEAD = """# What certificates cost
 
 `make bench-certificates` writes this file. Ensembles of the paper's sizes, searched by
 `method="box"` on one core (gap 1e-4) and checked on one core; seconds are those of the
-processor, and the search is timed without a certificate. A *leaf* is a part of the box
+processor, the least of up to five runs within a second, and the search is timed without
+a certificate. A *leaf* is a part of the box
 that the search has closed, a *piece* one that the checker has bounded; the ratio is
 that of the checker's time to the search's.
 """

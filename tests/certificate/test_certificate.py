@@ -25,7 +25,7 @@ ALLOWED = {
     "ennopt.certificate", "ennopt.network", "ennopt.domain", "ennopt.columns",
     "ennopt.problem", "ennopt.risk", "ennopt.weighting", "ennopt.sealed",
 }  # fmt: skip
-INDEPENDENT = ("core", "advice", "checker", "record")
+INDEPENDENT = ("core", "lines", "advice", "checker", "record")
 
 
 def certified(path, ensemble, domain, sense="max", output=None, **limits):

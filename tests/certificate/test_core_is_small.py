@@ -8,10 +8,10 @@ import sys
 import tokenize
 from pathlib import Path
 
-from ennopt.certificate import core
+from ennopt.certificate import core, lines
 
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
-MOST = 500
+MOST = 550
 
 
 def code_lines(path):
@@ -31,8 +31,8 @@ def code_lines(path):
 
 
 def test_the_page_states_how_many_lines_must_be_trusted():
-    count = len(code_lines(Path(core.__file__)))
-    told = re.search(r"`core.py`, (\d+) lines of code", PAGE.read_text("utf-8"))
+    count = sum(len(code_lines(Path(part.__file__))) for part in (core, lines))
+    told = re.search(r"`lines.py`, (\d+) lines of code", PAGE.read_text("utf-8"))
     assert told is not None
     assert int(told.group(1)) == count
     assert count <= MOST

@@ -28,11 +28,10 @@ from ennopt.certificate.core import (
     Model,
     Pieces,
     Prover,
-    Stack,
     each_alone,
     functions_of,
-    upper_lines,
 )
+from ennopt.certificate.lines import Stack, upper_lines
 from ennopt.certificate.record import CHORD, OWN, STEEP, Certificate, Lemma, Tree
 from ennopt.certificate.words import Names, claim_words
 from ennopt.domain import Domain
@@ -51,6 +50,13 @@ be. Searches ask for a fifth at most: 1e-9 of its spread, and rounding."""
 
 CLIPPED_SHARE = 0.5
 """A piece whose volume a clip reduced to less is bounded again before it is split."""
+
+THIN = 2.0**-10
+"""With pieces this thin, as a share of the set, signs that are known are bounded anew:
+those were found where points counted, and on a piece without any they may be wrong."""
+
+KEPT = 3 * 2**20
+"""Freed memory for so many numbers stays with the process, see `_explored`."""
 
 OWN_FACTOR, OWN_PIECES = 64, 100_000
 """A check gives up after so many pieces for each node of the certificate, and so many
@@ -343,6 +349,11 @@ def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
     """Bound pieces and their parts, at most `ROUND`; what is left, and what failed."""
     waiting, count, prover = [pieces], 0, proof.prover
     codes = proof.tree.codes
+    # The GNU C library returns blocks above a threshold to the system at once, and to
+    # get them back takes longer than what is computed in them. Freeing a large block
+    # moves the threshold there.
+    block = np.empty(KEPT)
+    del block
     while waiting and count < ROUND:
         some = _taken(waiting, BATCH)
         some = some[np.arange(len(some))]
@@ -357,8 +368,9 @@ def _explored(proof: _Proof, pieces: Pieces) -> tuple[int, Pieces, str]:
             if not len(some):
                 continue
         before = some.upper - some.lower
+        thin = np.all(before <= THIN * prover.domain.widths, axis=1)
         proved, bounds, points, scores = prover.prove(
-            some, every=bool(proof.tree.kinds.size)
+            some, every=bool(proof.tree.kinds.size or thin.any())
         )
         left = np.flatnonzero(~proved)
         if not left.size:

@@ -29,22 +29,34 @@ each step may move a majorant on the set, in units of e times
 
 where ``Y_j`` bounds the outputs of layer j on the whole set, and ``Y_0`` the absolute
 inputs. So ``m_j`` bounds ``|h_j|``, and no neuron's ends are taken beyond it.
-Coefficients a of rows of neurons are ``r s`` or ``r q`` with lines ``relu(h) <= s h +
-t`` and ``relu(h) >= q h``, and there ``r t <= 2 |a| m``.
 
 | step | units |
 |---|---|
-| coefficients ``r s``, and ``s W``, ``s b`` | 2 |
+| coefficients ``r s + r q``, and ``s W``, ``s b`` | 6 |
 | ``a W`` and ``a b``: sums of n, or of 2 n for rows of neurons | 4 n + 2 |
 | sums of ``r t``, for rows of neurons 2 n terms of at most 2 size | 4 n + 2 |
 | adding up L layers, and E outputs of members | 3 (L + E) |
 | the corner: products with centre and radius, which are rounded, too | 6 d + 12 |
 
+For rows of neurons the sizes are those of all pieces at once. Their coefficients are
+``r s`` or ``r q`` with lines ``relu(h) <= s h + t`` and ``relu(h) >= q h``, where s and
+q are at most one and t is at most m, or those of a line above. So ``|a_j|`` and
+``|r_j|`` are at most ``|a_(j+1)| |W_(j+1)|``, and the size of a row of layer k is at
+most ``C_k = m_k + |W_k| C_(k-1)``, without neurons that are off on the whole set. With
+lines of the first layer a row takes more steps, all of them in units of its size:
+
+| step | units |
+|---|---|
+| S, disagreeing and undecided parts: sums of d, their differences, and T | 12 d + 48 |
+| shares times r, and three products with weights | 4 n + 8 |
+| what differs from the lines before: slopes, and three sums of n constants | 8 n + 8 |
+| mixing, sums of d absolute slopes | 4 d + 24 |
+
 The margin is twice the sum, which pays for terms of order ``e**2`` and the rounding of
 the size itself. ``t`` is a product of a number with a rounded difference: off by a
-share of 2 e of itself. Numbers below the normal range are off by 2**-1075: times
-anything that a problem may hold (1e150), and summed over a million terms, that is below
-`FLOOR`, which every margin includes.
+share of 2 e of itself. Numbers below the normal range are off by 2**-1075, and
+denominators are at least 2**-1022: times anything that a problem may hold (1e150), and
+summed over a million terms, that is below `FLOOR`, which every margin includes.
 """
 
 from __future__ import annotations
@@ -58,6 +70,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ennopt.certificate import advice
+from ennopt.certificate.lines import (
+    FLOOR,
+    UNIT,
+    Box,
+    Cut,
+    Layer,
+    Stack,
+    largest_error,
+    upper_lines,
+)
 from ennopt.domain import Domain
 from ennopt.network import Array
 from ennopt.problem import Combination, Problem
@@ -65,37 +87,17 @@ from ennopt.risk import Worst
 from ennopt.weighting import Weighting
 
 Flags = npt.NDArray[np.bool_]
-Cut = tuple[Array, Array]
 Lines = Callable[[slice, Array], Array]
 """Slopes a of some neurons for their coefficients, (num_pieces, num_neurons) both."""
 
-UNIT = 2.0**-53
 LARGEST = 1e150
 """Numbers beyond this are refused: `FLOOR` would not cover what underflows."""
 
-FLOOR = 1e-150
-"""Part of every margin: covers numbers too small to have relative precision."""
+CACHED = 2**17
+"""Numbers in an array of rows of neurons, at most: more rows are bounded in turn."""
 
 STEPS = 1
 """Times that slopes and weights are chosen anew for a function."""
-
-
-@dataclass(slots=True, eq=False)
-class Stack:
-    """Hidden layers, (width, width before) and (width,), and the outputs over them.
-
-    Outputs are rows of coefficients (num_outputs, width) and constants, and the same
-    with absolute values everywhere: what cancels leaves its rounding. `columns` says
-    where the neurons of each layer stand among all neurons.
-    """
-
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
-    rows: Array
-    shifts: Array
-    row_sizes: Array
-    shift_sizes: Array
-    columns: tuple[slice, ...] = ()
 
 
 def functions_of(problem: Problem) -> tuple[list[Stack], list[Weighting], int]:
@@ -208,19 +210,27 @@ class Model:
         layers = max(len(s.weights) for s in stacks) + 1
         counted = 6 + 8 * longest + 3 * (layers + added) + 6 * lower.size + 12
         self.gamma = 2.0 * counted * UNIT
+        by_line = self.gamma + 2.0 * (12 * longest + 16 * lower.size + 88) * UNIT
         # Sizes need bounds of the outputs before, layer by layer, on the root.
         count = sum(len(b) for stack in stacks for b in stack.biases)
-        self.sizes, outputs = np.zeros(count), []
+        self.sizes, self.errors, outputs = np.zeros(count), np.zeros(count), []
+        root = Box(lower[None], upper[None], self.reach)
         self.low, self.high = np.zeros((1, count)), np.zeros((1, count))
         for stack in self.stacks:
-            before = self.reach
+            before, costs = self.reach, np.zeros_like(self.reach)
+            below: list[Layer] = []
             for k, own in enumerate(stack.columns):
-                size = np.abs(stack.weights[k]) @ before + np.abs(stack.biases[k])
+                absolute = np.abs(stack.weights[k])
+                size = absolute @ before + np.abs(stack.biases[k])
                 self.sizes[own] = size = size * (1.0 + 1e-9) + FLOOR
+                costs = size + absolute @ costs * (1.0 + 1e-9)
+                self.errors[own] = by_line * costs + FLOOR
                 self.low[:, own], self.high[:, own] = -size, size
-                root = lower[None], upper[None], self.low, self.high
-                self._bound_layer(stack, k, *root, None)
+                every = np.arange(size.size)
+                self._bound_layer(stack, k, below, root, self.low, self.high, every)
+                below.append(Layer(stack, k, below, root, self.low, self.high))
                 before = np.maximum(self.high[0, own], 0.0)
+                costs = np.where(before > 0.0, costs, 0.0)
             size = stack.row_sizes @ before + stack.shift_sizes
             outputs.append(size * (1.0 + 1e-9) + FLOOR)
         self.output_sizes = np.concatenate(outputs)
@@ -281,7 +291,7 @@ class Model:
             for j in range(len(stack.weights) - 1, -1, -1):
                 own = stack.columns[j]
                 passed[:, own], a = r, lines(own, r)
-                t = _line(r, a, low[:, own], high[:, own])
+                t = largest_error(r, a, low[:, own], high[:, own])
                 constants += t.sum(axis=1) + a @ stack.biases[j]
                 size += np.abs(a) @ self.sizes[own] + np.abs(t).sum(axis=1)
                 r = a @ stack.weights[j]
@@ -289,103 +299,40 @@ class Model:
         return slopes, constants + (self.gamma * size + FLOOR), passed
 
     def bound_neurons(
-        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut, every: bool
-    ) -> None:
-        """Narrow the ends of all neurons, (num_pieces, num_neurons), in place.
+        self, lower: Array, upper: Array, low: Array, high: Array, cut: Cut,
+        chosen: Flags,
+    ) -> None:  # fmt: skip
+        """Narrow the ends of neurons, (num_pieces, num_neurons), in place.
 
         They hold where the `cut` of each piece is not negative: only such points count.
-        Neurons whose sign is known on all pieces are left out, unless `every` is true.
+        Those that are not `chosen`, (num_neurons,), keep the ends that they have.
         """
+        box = Box(lower, upper, self.reach, cut)
         for stack in self.stacks:
-            for k in range(len(stack.weights)):
-                self._bound_layer(stack, k, lower, upper, low, high, cut, every)
+            layers: list[Layer] = []
+            for k, own in enumerate(stack.columns):
+                rows = np.flatnonzero(chosen[own])
+                self._bound_layer(stack, k, layers, box, low, high, rows)
+                if k + 1 < len(stack.weights):
+                    layers.append(Layer(stack, k, layers, box, low, high))
 
     def _bound_layer(
-        self, stack: Stack, k: int, lower: Array, upper: Array, low: Array, high: Array,
-        cut: Cut | None, every: bool = False,
+        self, stack: Stack, k: int, layers: Sequence[Layer], box: Box, low: Array,
+        high: Array, rows: npt.NDArray[np.intp],
     ) -> None:  # fmt: skip
-        own = stack.columns[k]
-        unstable = (low[:, own] < 0.0) & (high[:, own] > 0.0)
-        rows = np.flatnonzero(unstable.any(axis=0) | every)
-        if not rows.size:
-            return
-        w, b = stack.weights[k][rows], stack.biases[k][rows]
-        places, count = own.start + rows, rows.size
-        g, constants = (
-            np.concatenate([w, -w])[:, None],
-            np.concatenate([b, -b])[:, None],
-        )
-        size = np.tile(self.sizes[places], 2)[:, None]
-        for j in range(k - 1, -1, -1):
-            alive = np.flatnonzero((high[:, stack.columns[j]] > 0.0).any(axis=0))
-            before, g = stack.columns[j].start + alive, g[..., alive]
-            s, t, q = upper_lines(low[:, before], high[:, before])
-            layer = np.column_stack([stack.weights[j], stack.biases[j]])[alive]
-            m, above = self.sizes[before], np.maximum(g, 0.0)
-            if len(g[0]) == 1:  # rows of the layer itself: the same on all pieces
-                both = (
-                    np.concatenate([s.T, q.T])[:, :, None]
-                    * np.tile(layer, (2, 1))[:, None]
-                )
-                both[: alive.size, :, -1] += t.T
-                signed = np.concatenate([above, g - above], axis=2)[:, 0]
-                flat = both.reshape(2 * alive.size, len(s) * layer.shape[1])
-                g = (signed @ flat).reshape(2 * count, len(s), layer.shape[1])
-                size = size + np.abs(signed) @ np.concatenate([(s * m).T, (q * m).T])
-            else:
-                a = above * s + (g - above) * q
-                size = size + np.abs(a) @ m
-                constants = constants + np.einsum("rbn,bn->rb", above, t)
-                g = a @ layer
-            constants, g = constants + g[..., -1], g[..., :-1]
-        top = self._row_tops(g, 0.5 * (lower + upper), 0.5 * (upper - lower), cut)
-        top = top + constants + (self.gamma * size + FLOOR)
-        high[:, places] = np.minimum(high[:, places], top[:count].T)
-        low[:, places] = np.maximum(low[:, places], -top[count:].T)
-
-    def _row_tops(
-        self, g: Array, centre: Array, radius: Array, cut: Cut | None
-    ) -> Array:
-        """Maxima of rows (num_rows, num_pieces or 1, num_inputs) on the pieces.
-
-        Where the cut holds, that is: a multiple of it is added if this lowers them.
-        """
-        middle, scaled = np.einsum("rbp,bp->rb", *_fit(g, centre)), g * radius
-        top = middle + np.abs(scaled).sum(axis=2)
-        if cut is None:
-            return np.asarray(top)
-        a, s = cut
-        steep, side = a * radius, np.einsum("bp,bp->b", a, centre) + s
-        by = advice.multiple_for_rows(scaled, steep, side)
-        by = np.where(np.isfinite(by) & (by > 0.0), by, 0.0)
-        scaled += by[:, :, None] * steep
-        units = (12.0 * self.reach.size + 32.0) * UNIT
-        sizes = np.abs(a) @ self.reach + np.abs(s)
-        moved = middle + by * side + np.abs(scaled).sum(axis=2)
-        # What overflowed is no number, and the plain maximum is taken.
-        return np.asarray(np.fmin(top, moved + (units * by * sizes + FLOOR)))
-
-
-def _fit(g: Array, centre: Array) -> tuple[Array, Array]:
-    return np.broadcast_to(g, (len(g), *centre.shape)), centre
-
-
-def _line(r: Array, a: Array, low: Array, high: Array) -> Array:
-    """The largest ``r relu(h) - a h`` on ``low <= h <= high``, rounded up."""
-    at_low = np.where(low > 0.0, r - a, -a) * low
-    at_high = np.where(high > 0.0, r - a, -a) * high
-    most = np.maximum(at_low, at_high)
-    most = np.where((low < 0.0) & (high > 0.0), np.maximum(most, 0.0), most)
-    return np.asarray(most + 4.0 * UNIT * np.abs(most))
-
-
-def upper_lines(low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """``relu(h) <= s h + t``, and ``relu(h) >= q h``: any q in [0, 1] will do."""
-    positive, negative = np.maximum(high, 0.0), np.maximum(-low, 0.0)
-    width = positive + negative
-    s = positive / np.where(width > 0.0, width, 1.0)
-    t = _line(np.ones_like(s), s, low, high)
-    return s, np.maximum(t, 0.0), (positive > negative).astype(np.float64)
+        """Narrow the ends of some neurons of layer k, whose layers before are given."""
+        widest = max(max(w.shape) for w in stack.weights)
+        some = max(1, CACHED // (len(low) * widest))
+        for start in range(0, rows.size, some):
+            part = rows[start : start + some]
+            places, count = stack.columns[k].start + part, part.size
+            w, b = stack.weights[k][part], stack.biases[k][part]
+            # A lower bound of a row is an upper one of minus the row.
+            r, c = np.concatenate([w, -w])[:, None], np.concatenate([b, -b])[:, None]
+            top = box.tops(r, c, layers) + np.tile(self.errors[places], 2)[:, None]
+            # What overflowed is no number, and the ends stay.
+            high[:, places] = np.fmin(high[:, places], top[:count].T)
+            low[:, places] = np.fmax(low[:, places], -top[count:].T)
 
 
 @dataclass(slots=True, eq=False)
@@ -453,6 +400,7 @@ class Prover:
         self.levels = [float(level) for level in levels]
         self.rows, sides = domain.half_spaces()
         self.row_sides = -sides
+        self.needed = advice.needed(model, self.functions)
 
     def root(self) -> Pieces:
         """The whole set."""
@@ -489,15 +437,17 @@ class Prover:
         """Which pieces are proved; the others are made smaller, in place.
 
         If `every`, neurons whose sign is known are bounded, too: where signs are held,
-        their ends may cross.
+        or were found where other points counted, their ends may cross.
 
         Also returns bounds of the objective, points where its majorants are largest,
         and a score for each input, the largest being the one to split: all advice.
         """
         proved = self._clip(pieces)
         deep = self._deepest(pieces)
+        open_ = (pieces.low < 0.0) & (pieces.high > 0.0)
+        chosen = open_.any(axis=0) & self.needed | every
         ends = pieces.low, pieces.high
-        self.model.bound_neurons(pieces.lower, pieces.upper, *ends, deep, every)
+        self.model.bound_neurons(pieces.lower, pieces.upper, *ends, deep, chosen)
         # Ends hold where points count. If two ends cross, no such point is left.
         proved |= np.any(pieces.low > pieces.high, axis=1)
         points, scores = pieces.lower.copy(), np.zeros_like(pieces.lower)
@@ -517,7 +467,8 @@ class Prover:
         part, function, level = pieces[left], self.functions[k], self.levels[k]
         best, points = np.full(left.size, np.inf), part.lower.copy()
         s, _, q = upper_lines(part.low, part.high)
-        outputs, _, _ = self.model.forward(0.5 * (part.lower + part.upper))
+        outputs, _, signs = self.model.forward(0.5 * (part.lower + part.upper))
+        q = np.where(self.needed | (s == q), q, signs)
         weights, scores = function.respond(outputs), np.zeros_like(part.lower)
         going = np.arange(left.size)
         for step in range(1 + STEPS):
@@ -532,7 +483,7 @@ class Prover:
             constants += self._risk_margin(function)
             top, corner = self._top(slopes, constants, rest)
             if step == 0:
-                scores = advice.scores(self.model, rest, found[2])
+                scores = advice.scores(self.model, rest, found[2], self.needed)
             better = top < best[going]
             places = going[better]
             best[places], points[places] = top[better], corner[better]
@@ -548,7 +499,7 @@ class Prover:
             outputs, _, signs = self.model.forward(corner[stays])
             share, s, q, weights = 1.0 / (step + 2), s[stays], q[stays], weights[stays]
             free = (part.low[going] < 0.0) & (part.high[going] > 0.0)
-            q = q + np.where(free, share * (signs - q), 0.0)
+            q = q + free * np.where(self.needed, share, 1.0) * (signs - q)
             weights = weights + share * (function.respond(outputs) - weights)
         return best, points, scores
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from ennopt.bounds.neuron_bounds import NeuronBounds
 from ennopt.canonical import Canonical
 from ennopt.certificate.checker import about_neuron
-from ennopt.certificate.core import Model, Pieces, Prover, functions_of, upper_lines
+from ennopt.certificate.core import Model, Pieces, Prover, functions_of
+from ennopt.certificate.lines import upper_lines
 from ennopt.certificate.record import CHORD, FLAT, OWN, STEEP, Lemma, Tree
 from ennopt.certificate.splits import NONE, Whole, level_order, splits_of
 from ennopt.engine.compiled import kernel
