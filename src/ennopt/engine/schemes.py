@@ -67,6 +67,11 @@ class Scheme(Protocol):
         """
 
 
+SINGLE_GAP, SINGLE_NEURONS = 1e-6, 64
+"""Neurons are bounded in float64 for finer gaps, and where there are fewer of them: a
+plateau would be split until margins of float32 are as small as the tolerance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Boxes:
     """Boxes of inputs, halved, and bounded by linear relaxations.
@@ -106,6 +111,11 @@ class Boxes:
         own = module.Settings()
         for name in NodeSettings.__slots__:
             setattr(own, name, getattr(self.settings, name))
+        own.single = self.settings.single and (
+            gap >= SINGLE_GAP
+            and problem.num_neurons >= SINGLE_NEURONS
+            and problem.spread > 0.0
+        )
         known: tuple[Array, int] | tuple[()] = ()
         if not problem.is_sum:  # programs that finish a box learn weightings of risks
             known = output_ranges(problem.root), num_weightings(problem)
