@@ -33,7 +33,8 @@
 #pragma once
 
 // Weights of corners down to minus kLean are taken for zero; so is a pivot, in units of
-// the sides. The number of pivots is limited; what that leaves undone only costs strength. After so many multiplications a program pauses, for the clock.
+// the sides. The number of pivots is limited; what that leaves undone only costs strength.
+// After so many multiplications a program pauses, for the clock.
 constexpr double kLean = 1e-9, kSingular = 1e-12, kPause = 3e8;
 // The same for rows: a tenth of what a point may miss them by.
 constexpr double kLeanRow = 1e-10;

@@ -199,8 +199,9 @@ class Members:
         """Whether there are members, over a box, and a kernel to search them."""
         if kernel() is None or not (problem.is_sum and problem.is_relu):
             return False
-        layers = [len(network.hidden_widths) for network in problem.networks]
-        return problem.domain.is_box and len(layers) > 1 and min(layers) > 0
+        widths = [network.hidden_widths for network in problem.networks]
+        hidden = all(own and min(own) > 0 for own in widths)
+        return problem.domain.is_box and len(widths) > 1 and hidden
 
     def prove(
         self, node: Array, cutoff: float, steps: int, nodes: float,

@@ -21,7 +21,7 @@ from ennopt.engine.root_lines import lines_at_root
 from ennopt.engine.schemes import Signs
 from ennopt.engine.search import Engine, Search, halted
 from ennopt.engine.sign_tightening import SignTightening
-from ennopt.engine.tree import Tolerance, Tree
+from ennopt.engine.tree import PlainTree, Tolerance, Tree
 from ennopt.engine.units import Unit, explore_unit
 from ennopt.network import Array
 from ennopt.run import Run
@@ -152,7 +152,7 @@ class NeuronSearch(Engine):
     def _search(self, search: Search, nodes: float) -> None:
         run, tree, scheme = search.run, search.tree, search.scheme
         alone = run.tools.recorder is None and run.tools.executor is None
-        if not alone or not Members.suit(run.problem):
+        if not alone or isinstance(tree, PlainTree) or not Members.suit(run.problem):
             Engine._search(self, search, nodes)
             return
         assert tree is not None
