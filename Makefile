@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PEERS := out/peers
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernel/*)
 
-.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-deep bench-scale bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
+.PHONY: demo test lint types unit docs figures package study bench-engine bench-gate bench-inputs bench-deep bench-trees bench-scale bench-sets bench-decisions bench-embedding bench-soak bench-certificates bench-peers torture fuzz conformance clean
 
 demo: $(VENV)/demo
 	mkdir -p out
@@ -85,6 +85,12 @@ bench-inputs: $(VENV)/test
 bench-deep: $(VENV)/test
 	$(BIN)/ennopt instances make out/deep --profile deep
 	$(BIN)/python benchmarks/engine.py out/deep --limit $(LIMIT) --out benchmarks/deep.md
+
+# How many nodes the proofs will take of ensembles that take long, from samples.
+bench-trees: $(VENV)/test
+	$(BIN)/ennopt instances make out/deep --profile deep
+	$(BIN)/python benchmarks/tree_size.py out/deep/*_e5_L6_n40_*.npz \
+	  experiments/instances/wine_e?_L4_*.npz --out benchmarks/tree_size.md
 
 # How cost grows with members, layers, width, inputs and threads; goes on where it was.
 bench-scale: $(VENV)/test
