@@ -24,8 +24,9 @@ inline Single join_up(Vec a, Vec b) {
 
 struct SingleArrays : Arrays<Single> {
   // Of every neuron: |h - reference| and |y - reference| at most; how far h is from its
-  // sensitivities at most, and the part of it that reaches the next layer.
-  Single *reach, *most, *apart, *passed;
+  // sensitivities at most, and the part of it that reaches the next layer; and |W| times
+  // the distances before, which is what a product with W rounds in proportion to.
+  Single *reach, *most, *apart, *passed, *spread;
   Vec *at[2], *out[2], *rounding[2];  // the reference's h and y, and what h is off
   Single *scaled, *inverse;
   HalfSpaceOf<Single>* cut;
@@ -35,6 +36,7 @@ struct SingleArrays : Arrays<Single> {
     const std::size_t n = m.neurons, d = m.inputs;
     reach = arena.take<Single>(n + 1), most = arena.take<Single>(n + 1);
     apart = arena.take<Single>(n + 1), passed = arena.take<Single>(n + 1);
+    spread = arena.take<Single>(n + 1);
     for (int h : {0, 1}) {
       at[h] = arena.take<Vec>(n + 1), out[h] = arena.take<Vec>(n + 1);
       rounding[h] = arena.take<Vec>(n + 1);
@@ -130,13 +132,14 @@ struct SingleBounder : Pass<Single> {
         s.rounding[h][n] = splat(layer.error[r]);
       }
       s.reach[n] = join_up(one.w.total[at] + layer.error[r], two.w.total[at] + layer.error[r]);
+      s.spread[n] = s.reach[n];
       s.apart[n] = join_up(s.rounding[0][n], s.rounding[1][n]) + 2 * kUnitSingle * s.reach[n];
       lines(layer, r, 0, float(layer.rows + kLineInputs * d + kLineRoundings));
     }
   }
 
   // The lines of a neuron relative to the reference, and its rounding: so many times the
-  // reach. Both vectors have settled it.
+  // spread. Both vectors have settled it.
   void lines(const Layer& layer, int r, int k, float roundings) const {
     const int n = layer.first + r;
     const Single reach = s.reach[n];
@@ -177,7 +180,7 @@ struct SingleBounder : Pass<Single> {
     s.passed[n] = slope * (s.apart[n] + kUnitSingle * float(layer.rows + 2 * d + 16) * steepness) +
                   join_up(off[0], off[1]);
     w.error[n] = join_up(s.rounding[0][n], s.rounding[1][n]) +
-                 kUnitSingle * roundings * reach +
+                 kUnitSingle * roundings * s.spread[n] +
                  model.sum_error * 2 * join_up(steep[0], steep[1]);
   }
 
@@ -192,7 +195,7 @@ struct SingleBounder : Pass<Single> {
       const double* weights = layer.weights.data() + std::size_t(r) * layer.cols;
       Vec h[2], size[2];
       for (int half : {0, 1}) h[half] = splat(layer.bias[r]), size[half] = vabs(h[half]);
-      Single reach = {}, apart = {};
+      Single spread = {}, apart = {};
       for (int i = 0; i < count; ++i) {
         const int j = before.first + list[i];
         const double weight = weights[list[i]], steep = std::fabs(weight);
@@ -200,7 +203,7 @@ struct SingleBounder : Pass<Single> {
           h[half] += weight * s.out[half][j];
           size[half] += steep * vabs(s.out[half][j]);
         }
-        reach += float(steep) * s.most[j];
+        spread += float(steep) * s.most[j];
         apart += float(steep) * s.passed[j];
       }
       const double unit = 0x1p-53 * (2 * layer.cols + 16);
@@ -213,7 +216,8 @@ struct SingleBounder : Pass<Single> {
       Single steepness = {};
       for (int p = 0; p < d; ++p) steepness += vabs(jacobian(k)[std::size_t(r) * d + p]);
       s.apart[n] = apart * up + error;
-      s.reach[n] = vmin(reach * up + error, (steepness + s.apart[n]) * up);
+      s.spread[n] = spread * up + error;
+      s.reach[n] = vmin(s.spread[n], (steepness + s.apart[n]) * up);
     }
   }
 
@@ -257,7 +261,7 @@ struct SingleBounder : Pass<Single> {
     const Layer& layer = stack.layers[k];
     Single c[kTile] = {}, value[kTile], margin[kTile];
     for (int t = 0; t < kTile; ++t)
-      margin[t] = 4 * kUnitSingle * s.reach[layer.first + pair[t / 2]] + float(kUnderflow);
+      margin[t] = 4 * kUnitSingle * s.spread[layer.first + pair[t / 2]] + float(kUnderflow);
     start(stack, k, pair);
     descend(stack, k, w.trial, c, margin);
     lift(stack, f, c, margin, value);

@@ -9,7 +9,7 @@ from ennopt.engine.box_search import BoxSearch
 from ennopt.engine.compiled import compile_model
 from ennopt.engine.node import bound_nodes
 from ennopt.engine.nodes import ON, Fate, NodeModel, Nodes, NodeSettings
-from ennopt.network import Ensemble
+from ennopt.network import Ensemble, Network
 from ennopt.problem import Problem
 from ennopt.result import Limits, Status
 from ennopt.run import Tools
@@ -138,3 +138,55 @@ def test_searches_end_where_float32_is_used_and_where_it_is_not(widths, radius):
         assert result.status in (Status.OPTIMAL, Status.PRECISION_LIMIT)
         if result.status is Status.PRECISION_LIMIT:  # as in float64
             assert len(widths) > 20
+
+
+def weights_that_cancel(lost):
+    """A neuron whose slope is `lost` times the first input, what two rows differ by.
+
+    Both rows cancel by themselves, so their neurons hardly move; they differ by less
+    than float32 tells of weights of that size. Another neuron has a wide range.
+    """
+    large = 2.0**23
+    return Network(
+        (
+            np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]),
+            np.array(
+                [
+                    [large + lost / 2.0, -large, 0.0],
+                    [large - lost / 2.0, -large, 0.0],
+                    [0.0, 0.0, large],
+                ]
+            ),
+            np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 1.0]]),
+            np.array([[1.0, 1e-9]]),
+        ),
+        (
+            np.full(3, 4.0),
+            np.array([200.0, 200.0, 0.0]),
+            np.array([-4.0 * lost, -4.0 * large]),
+            np.zeros(1),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_rounded_weights_count_although_neurons_hardly_move(name):
+    for lost in (0.45, -0.45, 0.2):
+        net = weights_that_cancel(lost)
+        domain = Domain([-1.0, -1.0], [1.0, 1.0])
+        problem = canonical(Ensemble((net,)), domain)
+        case = NodeModel(problem), compile_model(problem)
+        rows = Nodes.root(case[0]).packed()
+        found, _, low, high = bounded(case, SINGLE, rows, -np.inf, name)
+        assert found.states[0, 6] < ON
+        assert low[0, 6] <= -abs(lost) < abs(lost) <= high[0, 6]
+        assert found.bound[0] >= abs(lost)
+
+
+def test_an_objective_that_float32_cannot_tell_from_zero_is_found():
+    ensemble = Ensemble((weights_that_cancel(0.45),))
+    problem = Problem(ensemble, Domain([-1.0, -1.0], [1.0, 1.0]))
+    result = BoxSearch().solve(problem, Tools())
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(ensemble([1.0, 1.0])[0])
+    assert result.bound >= result.value

@@ -6,9 +6,11 @@ shrink with the box, and so do all rounding errors. Bounds in exact arithmetic a
 same; so this module specifies the margins, and `relaxation` the bounds. Per unit of the
 coefficient of a neuron the error is
 
-    rounding of the reference + roundings * UNIT_SINGLE * reach,
+    rounding of the reference + roundings * UNIT_SINGLE * spread,
 
-where `reach` bounds the distance of its pre-activation from the reference.
+where `spread` is the row of absolute weights times the distances of the outputs before
+it from the reference: weights and products of weights round by so much, however well
+the distances themselves cancel.
 docs/engine.md counts the roundings. `src/kernel/single.hpp` computes all of it in
 float32.
 """
@@ -46,19 +48,23 @@ class Reference:
         Of each pre-activation from `at`, at most, (num_nodes, width).
     apart
         Of each pre-activation from `at` plus its sensitivities times z.
+    spread
+        Absolute weights times the distances of the outputs before; not below `reach`.
     """
 
     at: Array
     rounding: Array
     reach: Array
     apart: Array
+    spread: Array
 
     @classmethod
     def first(cls, layer: Layer, first: FirstLayer, error: Array) -> Reference:
         """Of a first layer."""
         reach = np.abs(first.slopes).sum(axis=2) + error
         rounding = np.broadcast_to(error, reach.shape)
-        return cls(first.centre, rounding, reach, rounding + 2 * UNIT_SINGLE * reach)
+        apart = rounding + 2 * UNIT_SINGLE * reach
+        return cls(first.centre, rounding, reach, apart, reach)
 
     @classmethod
     def after(
@@ -73,9 +79,8 @@ class Reference:
         up = 1.0 + (2 * w.shape[1] + 2 * d + 16) * UNIT_SINGLE
         apart = before.passed @ steep * up + rounding
         reach = (np.abs(jacobian).sum(axis=2) + apart) * up
-        return cls(
-            at, rounding, np.minimum(before.most @ steep * up + rounding, reach), apart
-        )
+        spread = before.most @ steep * up + rounding
+        return cls(at, rounding, np.minimum(spread, reach), apart, spread)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +124,8 @@ class Departures:
         chain = (width + 2 * d + 16) * UNIT_SINGLE
         norm = np.abs(layer.jacobian).sum(axis=2)
         passed = su * (here.apart + chain * norm) + off
-        error = here.rounding + roundings * UNIT_SINGLE * reach + 2 * sums * steep
+        error = here.rounding + roundings * UNIT_SINGLE * here.spread
+        error = error + 2 * sums * steep
         return cls(out, most, passed, error)
 
 
@@ -168,7 +174,7 @@ class SinglePasses:
         jacobian = self.network.weights[k] @ (slope[..., None] * before)
         here = Reference.after(self.network, k, self.known[-1], jacobian)
         errors: Sequence[Array] = [
-            *(known.error for known in self.known), 4 * UNIT_SINGLE * here.reach
+            *(known.error for known in self.known), 4 * UNIT_SINGLE * here.spread
         ]  # fmt: skip
         rounding = SingleRounding(here, self.sums)
         wider = HalfSpaces(halves.a, halves.s, 4.0 * self.sums)
