@@ -111,8 +111,9 @@ class Boxes:
         own = module.Settings()
         for name in NodeSettings.__slots__:
             setattr(own, name, getattr(self.settings, name))
-        own.single = self.settings.single and (
-            gap >= SINGLE_GAP
+        own.single = bool(
+            self.settings.single
+            and gap >= SINGLE_GAP
             and problem.num_neurons >= SINGLE_NEURONS
             and problem.spread > 0.0
         )
