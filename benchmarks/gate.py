@@ -1,10 +1,11 @@
 """Two installations of ennopt in turn on the same ensembles: nodes, bounds, speed.
 
 ``python benchmarks/gate.py FOLDER --old OLD/bin/python --new NEW/bin/python`` runs each
-ensemble of the folder with both interpreters, one thread, in turn, and prints the
-nodes, the bound reached and the ratio of nodes per second. A change of the engine that
-claims to change nothing must show the same nodes; the ratio is the geometric mean over
-ensembles whose runs are long enough to be timed.
+ensemble of the folder with both interpreters, one thread, in turn, and prints nodes,
+bound, seconds of the processor and the ratio of nodes per second; with `--out` it
+writes a table. A change of the engine that claims to change nothing must show the same
+nodes; the ratio is the geometric mean over ensembles whose runs are long enough to be
+timed.
 """
 
 import argparse
@@ -13,20 +14,22 @@ import math
 import subprocess
 from pathlib import Path
 
+from engine import machine
+
 RUN = """
 import json, sys, time
 import ennopt
-from ennopt import BoxSearch, NeuronSearch, maximize
+from ennopt import maximize
 path, method, nodes, seconds = sys.argv[1:]
-way = BoxSearch() if method == "box" else NeuronSearch()
+way = getattr(ennopt, {"box": "BoxSearch", "neurons": "NeuronSearch"}[method])()
 model = ennopt.load(path)
-start = time.perf_counter()
+maximize(model, method=way, threads=1, node_limit=8.0)  # loads what is needed
+start = time.process_time()
 r = maximize(model, method=way, threads=1, node_limit=float(nodes),
              time_limit=float(seconds))
-total = time.perf_counter() - start
+total = time.process_time() - start
 print(json.dumps({"nodes": r.nodes, "bound": r.bound, "value": r.value,
-                  "status": r.status.value, "search": r.seconds.get("search", 0.0),
-                  "total": total}))
+                  "status": r.status.value, "seconds": total}))
 """
 
 
@@ -39,9 +42,13 @@ def run(python, path, options):
     return json.loads(done.stdout)
 
 
+HEADS = ("ensemble", "old nodes", "new nodes", "old bound", "new bound", "old s",
+         "new s", "speed")  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="+")
     parser.add_argument("--old", required=True)
     parser.add_argument("--new", required=True)
     parser.add_argument("--only", default="*.npz")
@@ -49,33 +56,52 @@ def main():
     parser.add_argument("--nodes", type=float, default=20_000)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--note", default="", help="which states these are")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     ratios, differ, totals = [], [], {"old": 0, "new": 0}
-    print(f"{'ensemble':<28}{'old nodes':>10}{'new nodes':>10}{'old bound':>13}"
-          f"{'new bound':>13}{'old s':>8}{'new s':>8}{'speed':>7}")  # fmt: skip
-    for path in sorted(options.folder.glob(options.only)):
+    lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+    print(*lines, sep="\n")
+    paths = [p for folder in options.folder for p in sorted(folder.glob(options.only))]
+    for path in paths:
         best = {}
         for _ in range(options.repeat):
             for side in ("old", "new"):
                 found = run(getattr(options, side), path, options)
-                if side not in best or found["search"] < best[side]["search"]:
+                if side not in best or found["seconds"] < best[side]["seconds"]:
                     best[side] = found
         old, new = best["old"], best["new"]
         for side in totals:
             totals[side] += best[side]["nodes"]
-        rates = [r["nodes"] / max(r["search"], 1e-9) for r in (old, new)]
+        rates = [r["nodes"] / max(r["seconds"], 1e-9) for r in (old, new)]
         ratio = rates[1] / rates[0]
-        if min(old["search"], new["search"]) > 0.1:
+        if min(old["seconds"], new["seconds"]) > 0.1:
             ratios.append(ratio)
         if old["nodes"] != new["nodes"]:
             differ.append(path.stem)
-        print(f"{path.stem:<28}{old['nodes']:>10}{new['nodes']:>10}"
-              f"{old['bound']:>13.6g}{new['bound']:>13.6g}{old['search']:>8.2f}"
-              f"{new['search']:>8.2f}{ratio:>7.3f}", flush=True)  # fmt: skip
+        told = [f"{r['bound']:.6g}{'' if r['status'] == 'optimal' else ' (open)'}"
+                for r in (old, new)]  # fmt: skip
+        lines.append(f"| {path.stem} | {old['nodes']:,} | {new['nodes']:,} "
+                     f"| {told[0]} | {told[1]} | {old['seconds']:.2f} "
+                     f"| {new['seconds']:.2f} | {ratio:.2f} |")  # fmt: skip
+        print(lines[-1], flush=True)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    print(f"nodes: {totals['old']} old, {totals['new']} new; "
-          f"{len(differ)} ensembles differ: {', '.join(differ)}")  # fmt: skip
-    print(f"nodes per second, new / old: {mean:.3f} (geometric mean of {len(ratios)})")
+    lines += [
+        "",
+        f"- nodes: {totals['old']:,} old, {totals['new']:,} new; "
+        f"{len(differ)} of {len(paths)} ensembles differ",
+        f"- nodes per second, new / old: {mean:.2f} (geometric mean of {len(ratios)} "
+        "with more than 0.1 s)",
+    ]
+    print(*lines[-2:], sep="\n")
+    if options.out is not None:
+        head = [
+            "# Before and after", "", machine(), "",
+            f"`{options.method}`, gap 1e-4, at most {options.nodes:,.0f} nodes, one "
+            "thread, seconds of the processor, both states in turn "
+            f"(`benchmarks/gate.py`). {options.note}", "",
+        ]  # fmt: skip
+        options.out.write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

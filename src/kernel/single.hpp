@@ -11,7 +11,7 @@
 constexpr float kUnitSingle = 0x1p-24f;
 
 // Per coefficient, and per form: more than everything that underflows in a pass.
-constexpr double kUnderflow = 1e-28;
+constexpr double kUnderflow = 1e-18;
 
 // Roundings of a vertex line, times its neuron's range, per input and in all.
 constexpr int kLineInputs = 16, kLineRoundings = 128;

@@ -46,9 +46,10 @@ LINE_INPUTS, LINE_ROUNDINGS = 16, 128
 """Roundings of an anchored line in float32, times the range of its neuron: for each
 input, and in all. The neurons that a sum runs over come on top."""
 
-UNDERFLOW = 1e-28
+UNDERFLOW = 1e-18
 """More than everything that underflows in a pass in float32, per coefficient and in
-all, if sizes and products of weights are at most 1e15."""
+all, if sizes and products of weights are at most 1e15: a number below the normal range,
+1.2e-38, may become zero where other code of the process has asked for that."""
 
 UPWARD = 1.0 + 1e-12
 """Makes up for the rounding of a size itself."""
